@@ -1,0 +1,40 @@
+# Every target builds the environment if it is missing and costs nothing when it is there.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# One BLAS thread per process: small matrices on a few busy cores lose more to waiting than they gain.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.PHONY: help demo test test-fast lint bench figures clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
+	@echo "Setting up $(VENV) (about two minutes, once)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[models,report,dev]'
+	@touch $@
+
+test: $(READY)  ## set-up and all tests
+	$(BIN)/python -m pytest -n auto
+
+test-fast: $(READY)  ## the tests that take seconds
+	$(BIN)/python -m pytest -n auto -m 'not slow'
+
+lint: $(READY)  ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(READY)  ## speed, as ratios side by side in one run
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""One page per figure or claim: train or load, measure, find events, draw, judge."""

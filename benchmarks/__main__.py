@@ -1,0 +1,11 @@
+"""Run every benchmark and print what it measured: `make bench`."""
+
+import warnings
+
+from benchmarks import series, spectra
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")  # of the libraries compared with
+    spectra.run()
+    print()
+    series.run()

@@ -1,0 +1,215 @@
+"""What the linear-attention model of paper 000 should do, twice: as printed, and exactly.
+
+One linear head regresses R^d -> R^d in context: f(Z) = Z + W_P (Z Z^T / N) W_Q Z (Eq 1). In the eigenbasis of the
+input covariance its active blocks p2, q1 are diagonal and mode alpha has amplitude a = p q. Time is
+t = learning rate x number of updates, each update being one gradient of the loss averaged over tasks (with the paper's
+sequential tasks: learning rate x P x epochs).
+
+`PrintedTheory` is the closed form of Eqs 9-14. It treats the empirical covariance as diagonal, which is right to
+leading order in 1/N (exactly right for an isotropic covariance).
+
+`ExactTheory` keeps the off-diagonal noise. With m the mean over tasks of lambda^2 and T = sum_b s_b^2 q_b^2, the
+expected loss is
+
+    L = 1/2 sum_a m_a s_a [ (N+1)/N s_a^2 p_a^2 q_a^2 + p_a^2 T / N - 2 p_a q_a s_a + 1 ]
+
+and p, q follow its gradient, integrated numerically. T couples the modes: each pays for the noise that all the others
+carry, so a small mode is held back, and one with sqrt(s m) < R / (N + 1 + d) is never learned at all (R = sum of
+sqrt(s m) and d = number, both over the modes that are learned).
+"""
+
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float64
+from numpy.typing import ArrayLike
+
+Modes = Float64[np.ndarray, " d"]
+Times = Float64[np.ndarray, " times"]
+Trajectories = Float64[np.ndarray, "times d"]
+
+
+class PrintedTheory:
+    """Eqs 9-14 of paper 000: independent logistic modes. eigenvalues are those of the input covariance."""
+
+    name = "printed (Eqs 9-14)"
+
+    def __init__(self, eigenvalues: ArrayLike, context: int, init: float) -> None:
+        self.eigenvalues, self.context, self.init = check_setting(eigenvalues, context, init)
+
+    @cached_property
+    def fixed_point(self) -> Modes:
+        """a_inf = 1 / ((N+1)/N s + Tr S / N) (below Eq 10)."""
+        s, n = self.eigenvalues, self.context
+        return 1 / ((n + 1) / n * s + s.sum() / n)
+
+    def modes(self, times: ArrayLike) -> Trajectories:
+        """a(t), Eq 13, from a(0) = init."""
+        decay = np.exp(-2 * self.eigenvalues**2 * np.asarray(times, dtype=np.float64)[:, None])
+        return self.fixed_point * self.init / (self.init + (self.fixed_point - self.init) * decay)
+
+    def loss(self, times: ArrayLike) -> Times:
+        """L(t), Eq 14."""
+        s, a = self.eigenvalues, self.modes(times)
+        return 0.5 * (s * (s / self.fixed_point * a**2 - 2 * s * a + 1)).sum(-1)
+
+    @cached_property
+    def half_times(self) -> Modes:
+        """t*: when a(t) = a_inf / 2. The printed t* = ln(a_inf / a_0) / (2 s^2) is this for a small start."""
+        return np.log((self.fixed_point - self.init) / self.init) / (2 * self.eigenvalues**2)
+
+    @cached_property
+    def loss_half_times(self) -> Modes:
+        """When each mode has brought half of the loss it will bring: before t*, because loss is quadratic in a."""
+        start = self.init / self.fixed_point
+        # x = a / a_inf; the loss of a mode falls as (1 - x)^2
+        halfway = 1 - (1 - start) / np.sqrt(2)
+        return np.log(halfway * (1 - start) / (start * (1 - halfway))) / (2 * self.eigenvalues**2)
+
+    def conserved(self, times: ArrayLike) -> Times:
+        """||p2||^2 - ||q1||^2, zero from a symmetric start."""
+        return np.zeros(len(np.asarray(times)))
+
+
+class ExactTheory:
+    """The expected gradient flow at finite context and for a finite task set, integrated numerically.
+
+    task_power is m, the mean over tasks of lambda^2 in each mode (1 for endless Gaussian tasks). The start is
+    p = q = sqrt(init) unless p_start and q_start say otherwise.
+    """
+
+    name = "exact flow"
+
+    def __init__(
+        self,
+        eigenvalues: ArrayLike,
+        context: int,
+        init: float,
+        task_power: ArrayLike | None = None,
+        p_start: ArrayLike | None = None,
+        q_start: ArrayLike | None = None,
+    ) -> None:
+        self.eigenvalues, self.context, self.init = check_setting(eigenvalues, context, init)
+        ones = np.ones_like(self.eigenvalues)
+        self.task_power = ones if task_power is None else np.asarray(task_power, dtype=np.float64)
+        self.p_start = np.sqrt(self.init) * ones if p_start is None else np.asarray(p_start, dtype=np.float64)
+        self.q_start = np.sqrt(self.init) * ones if q_start is None else np.asarray(q_start, dtype=np.float64)
+        for name in ("task_power", "p_start", "q_start"):
+            if getattr(self, name).shape != self.eigenvalues.shape:
+                raise ValueError(
+                    f"{name} has shape {getattr(self, name).shape}: one per mode, {self.eigenvalues.shape}, is expected"
+                )
+        if (self.task_power < 0).any():
+            raise ValueError("task_power is a mean of squares and cannot be negative")
+
+    @cached_property
+    def learned(self) -> np.ndarray:
+        """Which modes are ever learned, as booleans."""
+        size = np.sqrt(self.eigenvalues * self.task_power)
+        learned = size > 0
+        while (weak := learned & (size < size[learned].sum() / (self.context + 1 + learned.sum()))).any():
+            learned[np.flatnonzero(weak)[np.argmin(size[weak])]] = False
+        return learned
+
+    @cached_property
+    def fixed_point(self) -> Modes:
+        """a = N / ((N+1) s) [1 - R / ((N+1+d) sqrt(s m))] over the learned modes, 0 for the others."""
+        s, n = self.eigenvalues, self.context
+        size = np.sqrt(s * self.task_power)
+        total, count = size[self.learned].sum(), self.learned.sum()
+        a = np.zeros_like(s)
+        a[self.learned] = n / ((n + 1) * s[self.learned]) * (1 - total / ((n + 1 + count) * size[self.learned]))
+        return a
+
+    @cached_property
+    def final_loss(self) -> float:
+        """L_inf = 1/2 [ sum m s / (N+1) + N R^2 / ((N+1)(N+1+d)) ] + 1/2 sum of m s over what is never learned."""
+        energy, n = self.eigenvalues * self.task_power, self.context
+        total, count = np.sqrt(energy[self.learned]).sum(), self.learned.sum()
+        learned = energy[self.learned].sum() / (n + 1) + n * total**2 / ((n + 1) * (n + 1 + count))
+        return float(0.5 * (learned + energy[~self.learned].sum()))
+
+    def loss_of(self, p: np.ndarray, q: np.ndarray) -> np.ndarray | np.float64:
+        """The expected loss of diagonal blocks p, q [..., d]."""
+        s, n = self.eigenvalues, self.context
+        noise = (s**2 * q**2).sum(-1, keepdims=True)
+        per_mode = (n + 1) / n * s**2 * p**2 * q**2 + p**2 * noise / n - 2 * p * q * s + 1
+        return 0.5 * (self.task_power * s * per_mode).sum(-1)
+
+    def blocks(self, times: ArrayLike) -> tuple[Trajectories, Trajectories]:
+        """p(t) and q(t)."""
+        times = np.asarray(times, dtype=np.float64)
+        if len(times) == 0 or times[0] < 0 or (np.diff(times) < 0).any():
+            raise ValueError("times must not be empty, begin at or after 0 and not decrease")
+        d = len(self.eigenvalues)
+        at, inverse = np.unique(times, return_inverse=True)
+        path = self._integrate(at)
+        return path[inverse, :d], path[inverse, d:]
+
+    def modes(self, times: ArrayLike) -> Trajectories:
+        """a(t) = p(t) q(t)."""
+        p, q = self.blocks(times)
+        return p * q
+
+    def loss(self, times: ArrayLike) -> Times:
+        """L(t)."""
+        return np.asarray(self.loss_of(*self.blocks(times)))
+
+    @cached_property
+    def half_times(self) -> Modes:
+        """When a(t) first reaches half of its fixed point; infinity for a mode that is never learned."""
+        horizon = (
+            4
+            * PrintedTheory(self.eigenvalues, self.context, self.init).half_times.max()
+            / min(1.0, float(self.task_power[self.learned].min()))
+        )
+        half = np.full(len(self.eigenvalues), np.inf)
+        for _ in range(6):
+            times = np.linspace(0, horizon, 20001)
+            a = self.modes(times)
+            for k in np.flatnonzero(self.learned):
+                there = np.flatnonzero(a[:, k] >= self.fixed_point[k] / 2)
+                if len(there):
+                    i = max(1, there[0])
+                    half[k] = np.interp(self.fixed_point[k] / 2, a[i - 1 : i + 1, k], times[i - 1 : i + 1])
+            if np.isfinite(half[self.learned]).all():
+                break
+            horizon *= 3  # a mode close to the edge of being learned takes very long
+        return half
+
+    def conserved(self, times: ArrayLike) -> Times:
+        """||p2||^2 - ||q1||^2: constant in total; per mode only as N grows."""
+        p, q = self.blocks(times)
+        return (p**2 - q**2).sum(-1)
+
+    def _integrate(self, at: Times) -> np.ndarray:
+        from scipy.integrate import solve_ivp
+
+        start = np.concatenate((self.p_start, self.q_start))
+        if at[-1] == 0:
+            return start[None]
+        flow = solve_ivp(self._velocity, (0.0, at[-1]), start, t_eval=at, method="LSODA", rtol=1e-10, atol=1e-12)
+        if not flow.success:
+            raise RuntimeError(f"the flow could not be integrated to t = {at[-1]:g}: {flow.message}")
+        return flow.y.T
+
+    def _velocity(self, _: float, state: np.ndarray) -> np.ndarray:
+        """Minus the gradient of `loss_of`."""
+        s, n, m = self.eigenvalues, self.context, self.task_power
+        p, q = np.split(state, 2)
+        noise = (s**2 * q**2).sum()
+        dp = m * s * ((n + 1) / n * s**2 * p * q**2 + p * noise / n - q * s)
+        dq = m * s * ((n + 1) / n * s**2 * p**2 * q - p * s) + s**2 * q * (m * s * p**2).sum() / n
+        return -np.concatenate((dp, dq))
+
+
+def check_setting(eigenvalues: ArrayLike, context: int, init: float) -> tuple[Modes, int, float]:
+    """The setting as arrays and numbers, or a ValueError that names what is wrong with it."""
+    s = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
+    if s.ndim != 1 or len(s) == 0 or not np.isfinite(s).all() or (s <= 0).any():
+        raise ValueError(f"eigenvalues {s.tolist()}: a covariance is positive, so all of them must be above 0")
+    if int(context) != context or context < 1:
+        raise ValueError(f"context is {context}: at least one example (N >= 1) is needed")
+    if not init > 0:
+        raise ValueError(f"init is {init}: a positive starting amplitude is needed, zero never leaves zero")
+    return s, int(context), float(init)

@@ -1,0 +1,153 @@
+"""Singular values and vectors of many matrices, fast, from the factors.
+
+For M = left @ right with a small inner dimension r, two routes lead to the singular values without forming M:
+
+    Gram   A = left^T left = C C^T,  B = right right^T,  sigma^2 = eigenvalues of C^T B C       (r x r)
+    QR     left = Q1 R1,  right^T = Q2 R2,               sigma   = singular values of R1 R2^T   (r x r)
+
+Gram is the faster by two to three times, and it squares the numbers: an eigenvalue carries an absolute error of
+about eps ||A|| ||B||, so a singular value sigma carries eps ||A|| ||B|| / (2 sigma). Where that bound exceeds
+`GRAM_ERROR` of the largest singular value - very wide spreads, rank-deficient factors, factors that cancel - the
+matrix goes through QR instead, whose error is eps ||left|| ||right|| at every singular value. The choice is made
+matrix by matrix from the computed numbers, never from the dtype.
+
+Everything is float64. Matrices on an accelerator stay there (one batched computation); on the CPU the batch is walked
+in blocks whose float64 copies stay in the cache.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from probes.matrices import Array, Factored, factors, in_kind, read, require_finite
+
+GRAM_ERROR = 1e-9
+"""Largest error, relative to the largest singular value, at which the Gram route is still used."""
+
+_BLOCK_BYTES = 2**21
+
+
+@dataclass(frozen=True)
+class SVD:
+    """M = left @ diag(values) @ right^T: singular vectors as columns, values descending."""
+
+    left: Float64[Array, "*batch rows k"]
+    values: Float64[Array, "*batch k"]
+    right: Float64[Array, "*batch columns k"]
+
+
+def singular_values(matrix: Any) -> Any:
+    """Singular values, largest first, as float64.
+
+    matrix is an array [..., rows, columns] or a `Factored`; the result is [..., k] with k = min(rows, columns), and for
+    a `Factored` at most its inner dimension (the product has no others but zeros).
+    """
+    given = read(matrix, "matrix")
+    if isinstance(given, Factored) and given.inner < min(given.shape[-2:]):
+        values = _factored_values(*_flat(given))
+        if not torch.isfinite(values).all():
+            require_finite(given, "matrix")
+        return in_kind(values.reshape(*given.shape[:-2], -1), matrix)
+    require_finite(given, "matrix")
+    return in_kind(torch.linalg.svdvals(_product(given)), matrix)
+
+
+def thin_svd(matrix: Any) -> SVD:
+    """Singular vectors (columns) and values, from the factors by QR, so that the vectors are orthonormal to rounding.
+
+    That includes vectors that belong to a zero singular value, where the Gram route would return noise.
+    """
+    given = read(matrix, "matrix")
+    require_finite(given, "matrix")
+    u, s, v = thin_svd_tensors(given)
+    return SVD(in_kind(u, matrix), in_kind(s, matrix), in_kind(v, matrix))
+
+
+def frobenius_norm(matrix: Any) -> Any:
+    """||M||_F, for a `Factored` without forming the product: the root of the sum of sigma^2."""
+    given = read(matrix, "matrix")
+    if not isinstance(given, Factored):
+        require_finite(given, "matrix")
+        return in_kind(torch.linalg.matrix_norm(given.double()), matrix)
+    return in_kind(torch.linalg.vector_norm(torch.as_tensor(singular_values(matrix)), dim=-1), matrix)
+
+
+def thin_svd_tensors(matrix: Tensor | Factored) -> tuple[Tensor, Tensor, Tensor]:
+    """`thin_svd` between tensors, for callers that have checked their input: left vectors, values, right vectors."""
+    if isinstance(matrix, Factored) and matrix.inner < min(matrix.shape[-2:]):
+        left, right = factors(matrix)
+        q1, r1 = torch.linalg.qr(left.double())
+        q2, r2 = torch.linalg.qr(right.double().mT)
+        u, s, vh = torch.linalg.svd(r1 @ r2.mT)
+        return q1 @ u, s, q2 @ vh.mT
+    u, s, vh = torch.linalg.svd(_product(matrix), full_matrices=False)
+    return u, s, vh.mT
+
+
+def _factored_values(left: Float[Tensor, "n rows inner"], right: Float[Tensor, "n inner columns"]) -> Tensor:
+    if left.device.type != "cpu":
+        return _block_values(left.double(), right.double())
+    # float64 work space for one block, used again for the next: fresh memory for each costs more than the arithmetic
+    size = 8 * left.shape[-1] * max(left.shape[-2], right.shape[-1])
+    block = max(1, min(len(left), _BLOCK_BYTES // size))
+    space_left = torch.empty(block, *left.shape[1:], dtype=torch.float64)
+    space_right = torch.empty(block, *right.shape[1:], dtype=torch.float64)
+    parts = []
+    for start in range(0, len(left), block):
+        count = min(block, len(left) - start)
+        parts.append(
+            _block_values(
+                space_left[:count].copy_(left[start : start + count]),
+                space_right[:count].copy_(right[start : start + count]),
+            )
+        )
+    return torch.cat(parts)
+
+
+def _block_values(
+    left: Float64[Tensor, "n rows inner"], right: Float64[Tensor, "n inner columns"]
+) -> Float64[Tensor, "n inner"]:
+    """The Gram route, and QR for the matrices of the block where its error bound is too large."""
+    gram_left, gram_right = _gram(left), _gram(right.mT)
+    scale = torch.linalg.matrix_norm(gram_left) * torch.linalg.matrix_norm(gram_right)
+    if not torch.isfinite(scale).all():
+        return torch.full_like(scale, torch.nan)[:, None].expand(-1, left.shape[-1])  # the caller says where
+    cholesky, failed = torch.linalg.cholesky_ex(gram_left)
+    squares = cholesky.mT @ gram_right @ cholesky
+    squares[failed > 0] = 0.0
+    values = torch.linalg.eigvalsh(squares).clamp(min=0).sqrt().flip(-1)
+    error = torch.finfo(torch.float64).eps * scale / (2 * values[:, -1] * values[:, 0])
+    doubtful = (failed > 0) | ~(error <= GRAM_ERROR)  # ~(<=) so that 0 / 0 is doubtful too
+    if doubtful.any():
+        r1 = torch.linalg.qr(left[doubtful], mode="r").R
+        r2 = torch.linalg.qr(right[doubtful].mT, mode="r").R
+        values[doubtful] = torch.linalg.svdvals(r1 @ r2.mT)
+    return values
+
+
+def _gram(x: Float64[Tensor, "n long short"]) -> Float64[Tensor, "n short short"]:
+    """x^T x. NumPy recognises this product of a matrix with itself and does half the work; torch does not.
+
+    With several torch threads the two libraries' thread pools would fight over the cores, which costs far more.
+    """
+    if x.device.type != "cpu" or torch.get_num_threads() > 1:
+        return x.mT @ x
+    array = x.numpy()
+    return torch.from_numpy(np.matmul(array.mT, array))
+
+
+def _flat(matrix: Factored) -> tuple[Tensor, Tensor]:
+    left, right = factors(matrix)
+    return left.reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:])
+
+
+def _product(matrix: Tensor | Factored) -> Tensor:
+    """The matrix in float64, multiplied out: only for factors that are no smaller than their product."""
+    if not isinstance(matrix, Factored):
+        return matrix.double()
+    left, right = factors(matrix)
+    return left.double() @ right.double()

@@ -1,0 +1,157 @@
+"""Where a matrix points, apart from how large it is.
+
+Equation 16 of paper 000 asks how much of the final matrix lies outside the row space of an earlier one:
+
+    min_A || A earlier - final ||_F  =  || final (I - V V^T) ||_F,      V an orthonormal basis of earlier's row space.
+
+Zero when the earlier rows already span the final ones, ||final||_F when the two are orthogonal. Four things to know:
+
+* A k-dimensional subspace drawn at random in n dimensions scores sqrt(1 - k/n) of ||final||_F
+  (`random_subspace_level`): .71 for half of the dimensions. Only what lies below that is agreement.
+* It is about the row space. `column_subspace_distance` is the twin for the column space. The other functions take
+  `.mT` for that: `principal_angles(a.mT, b.mT)`.
+* A full-rank square `earlier` has distance 0 from everything. `rank=` compares only the leading directions of both.
+* It needs the final matrix, and so depends on where training stops. `subspace_drift` between neighbours does not.
+
+A direction counts as present when its singular value exceeds the rounding of float64. A low-rank product that was
+multiplied out in float32 therefore has full rank; keep the factors, or pass `rank=`.
+
+Everything is computed from the factors; no rows x columns matrix is formed.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from probes.matrices import Factored, factors, in_kind, read, require_finite, require_same_shape
+from probes.spectra import thin_svd_tensors
+
+
+def subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None) -> Any:
+    """min_A ||A earlier - final||_F (Eq 16): the part of `final` outside the row space of `earlier`.
+
+    normalised divides by ||final||_F, so that the value lies between 0 and 1 and compares with
+    `random_subspace_level`. rank compares the best rank-`rank` approximations of both instead of the whole matrices.
+    """
+    return in_kind(_distance(read(earlier, "earlier"), read(final, "final"), normalised, rank), earlier, final)
+
+
+def column_subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None) -> Any:
+    """min_A ||earlier A - final||_F: the part of `final` outside the column space of `earlier`."""
+    return in_kind(_distance(read(earlier, "earlier").mT, read(final, "final").mT, normalised, rank), earlier, final)
+
+
+def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> Any:
+    """How far the row space moved between two neighbours, from 0 (not at all) to 1 (to an orthogonal one).
+
+    sqrt( (||later outside earlier||^2 + ||earlier outside later||^2) / (||later||^2 + ||earlier||^2) )
+
+    It treats both alike and weighs each direction by its energy, so that the noise of negligible directions stays
+    negligible, and it needs no final matrix. A random pair scores `random_subspace_level`. Neighbours that are further
+    apart in steps drift further: compare at equal spacing, or divide by it.
+    """
+    before, after = read(earlier, "earlier"), read(later, "later")
+    _check(before, after, "earlier", "later", rank)
+    basis_before, basis_after = row_space(before, rank), row_space(after, rank)
+    before, after = _leading(before, rank), _leading(after, rank)
+    moved = _norm_outside(after, basis_before).square() + _norm_outside(before, basis_after).square()
+    energy = _norm(after).square() + _norm(before).square()
+    _refuse_zero(energy, "earlier and later")
+    return in_kind((moved / energy).clamp(max=1).sqrt(), earlier, later)
+
+
+def principal_angles(first: Any, second: Any, *, rank: int | None = None) -> Any:
+    """Angles between the row spaces in radians, smallest first: [..., k], k the smaller of the two ranks.
+
+    rank keeps the leading directions of both. Matrices of one batch must have one rank; where they do not, say which.
+    """
+    a, b = read(first, "first"), read(second, "second")
+    _check(a, b, "first", "second", rank)
+    basis_a, basis_b = (_full_basis(row_space(m, rank), name) for m, name in ((a, "first"), (b, "second")))
+    if basis_a.shape[-1] < basis_b.shape[-1]:
+        basis_a, basis_b = basis_b, basis_a
+    overlap = basis_a.mT @ basis_b
+    cosines = torch.linalg.svdvals(overlap)  # descending: smallest angle first
+    sines = torch.linalg.svdvals(basis_b - basis_a @ overlap).flip(-1)
+    # each of the two is accurate only on its own half of the range
+    angles = torch.where(cosines.square() > 0.5, sines.clamp(max=1).asin(), cosines.clamp(max=1).acos())
+    return in_kind(angles, first, second)
+
+
+def random_subspace_level(rank: int, dimension: int) -> float:
+    """What a random `rank`-dimensional subspace of `dimension` scores on the normalised distance: sqrt(1 - k/n).
+
+    Exact for the root mean square over random subspaces, whatever the final matrix is.
+    """
+    if not 0 <= rank <= dimension or dimension < 1:
+        raise ValueError(f"rank is {rank} and dimension {dimension}: 0 <= rank <= dimension is expected")
+    return math.sqrt(1 - rank / dimension)
+
+
+def row_space(matrix: Tensor | Factored, rank: int | None = None) -> Float64[Tensor, "*batch columns k"]:
+    """Orthonormal columns that span the rows; columns beyond the numerical rank (or beyond `rank`) are zero."""
+    _, values, vectors = thin_svd_tensors(matrix)
+    smallest = max(matrix.shape[-2:]) * torch.finfo(torch.float64).eps * values[..., :1]
+    vectors = vectors * (values > smallest).double()[..., None, :]
+    return vectors if rank is None else vectors[..., :rank]
+
+
+def _distance(earlier: Tensor | Factored, final: Tensor | Factored, normalised: bool, rank: int | None) -> Tensor:
+    _check(earlier, final, "earlier", "final", rank)
+    target = _leading(final, rank)
+    outside = _norm_outside(target, row_space(earlier, rank))
+    if not normalised:
+        return outside
+    norm = _norm(target)
+    _refuse_zero(norm, "final")
+    return (outside / norm).clamp(max=1)
+
+
+def _check(a: Tensor | Factored, b: Tensor | Factored, name_a: str, name_b: str, rank: int | None) -> None:
+    require_same_shape(**{name_a: a, name_b: b})
+    require_finite(a, name_a)
+    require_finite(b, name_b)
+    if rank is not None and not 1 <= rank <= min(a.shape[-2:]):
+        raise ValueError(f"rank is {rank}: between 1 and {min(a.shape[-2:])} is expected for matrices {tuple(a.shape)}")
+
+
+def _leading(matrix: Tensor | Factored, rank: int | None) -> Tensor | Factored:
+    """The best approximation of this rank, factored; the matrix itself where no rank is asked for."""
+    if rank is None:
+        return matrix
+    u, s, v = thin_svd_tensors(matrix)
+    return Factored(u[..., :rank] * s[..., None, :rank], v[..., :rank].mT)
+
+
+def _norm_outside(matrix: Tensor | Factored, basis: Tensor) -> Tensor:
+    """||matrix (I - V V^T)||_F. The residual is formed on the thin factor: nothing cancels, 0 comes out as rounding."""
+    left, right = (r.double() for r in factors(matrix)) if isinstance(matrix, Factored) else (None, matrix.double())
+    residual = right - (right @ basis) @ basis.mT
+    if left is None:
+        return torch.linalg.matrix_norm(residual)
+    return torch.linalg.matrix_norm(torch.linalg.qr(left, mode="r").R @ residual)
+
+
+def _norm(matrix: Tensor | Factored) -> Tensor:
+    if isinstance(matrix, Factored):
+        left, right = (r.double() for r in factors(matrix))
+        return torch.linalg.matrix_norm(torch.linalg.qr(left, mode="r").R @ right)
+    return torch.linalg.matrix_norm(matrix.double())
+
+
+def _refuse_zero(norm: Tensor, name: str) -> None:
+    if (norm == 0).any():
+        raise ValueError(f"{name}: a matrix of zeros has no row space to compare with")
+
+
+def _full_basis(basis: Tensor, name: str) -> Tensor:
+    present = (basis.abs().amax(-2) > 0).sum(-1)
+    ranks = present.unique()
+    if len(ranks) > 1:
+        raise ValueError(f"the matrices of {name} have ranks {ranks.tolist()}: pass rank= to compare as many of each")
+    if int(ranks[0]) == 0:
+        raise ValueError(f"{name} is zero: it has no row space")
+    return basis[..., : int(ranks[0])]

@@ -1,0 +1,111 @@
+"""The two theories of paper 000: check values, fixed points by integration, and where they part."""
+
+import numpy as np
+import pytest
+
+import probes
+from models.linear_icl.theory import ExactTheory, PrintedTheory
+
+S = [1, 0.5, 0.25, 0.125]
+
+
+def test_check_values_of_the_printed_form():
+    theory = PrintedTheory(S, 32, 1e-3)
+    np.testing.assert_allclose(theory.fixed_point, [0.91756, 1.74150, 3.16049, 5.33333], rtol=1e-5)
+    assert theory.loss([1e5])[0] == pytest.approx(0.120599, rel=1e-5)
+    np.testing.assert_allclose(PrintedTheory(S, 128, 1e-3).half_times, [3.44, 15.1, 65.8, 284], rtol=2e-3)
+
+
+def test_check_values_of_the_exact_fixed_point_and_loss():
+    theory = ExactTheory(S, 32, 1e-3)
+    np.testing.assert_allclose(theory.fixed_point, [0.90259, 1.74958, 3.34191, 6.23905], rtol=1e-5)
+    assert theory.final_loss == pytest.approx(0.114332, rel=1e-5)
+
+
+def test_the_flow_arrives_at_the_fixed_point_and_the_final_loss():
+    theory = ExactTheory(S, 32, 1e-3)
+    np.testing.assert_allclose(theory.modes([20000.0])[0], theory.fixed_point, rtol=1e-6)
+    assert theory.loss([20000.0])[0] == pytest.approx(theory.final_loss, rel=1e-8)
+
+
+def test_the_velocity_is_minus_the_gradient_of_the_loss(rng):
+    theory = ExactTheory(S, 7, 1e-2, task_power=[1.3, 0.8, 1.1, 0.6])
+    state, h = rng.standard_normal(8), 1e-6
+    bumps = np.eye(8) * h
+    numeric = [
+        (theory.loss_of(*np.split(state + b, 2)) - theory.loss_of(*np.split(state - b, 2))) / (2 * h) for b in bumps
+    ]
+    np.testing.assert_allclose(theory._velocity(0.0, state), -np.array(numeric), rtol=1e-6)
+
+
+def test_the_expected_loss_agrees_with_sampling_prompts(rng):
+    theory = ExactTheory([1, 0.5, 0.25], 6, 1e-3)
+    p, q, n, s = np.array([0.5, 0.8, 1.1]), np.array([0.7, 0.9, 1.0]), 6, theory.eigenvalues
+    draws = 200_000
+    x = rng.standard_normal((draws, n, 3)) * np.sqrt(s)
+    query = rng.standard_normal((draws, 3)) * np.sqrt(s)
+    task = rng.standard_normal((draws, 3))
+    covariance = np.einsum("kni,knj->kij", x, x) / n
+    answer = p * task * np.einsum("kij,kj->ki", covariance, q * query)
+    loss = 0.5 * ((answer - task * query) ** 2).sum(-1)
+    assert theory.loss_of(p, q) == pytest.approx(loss.mean(), abs=4 * loss.std() / np.sqrt(draws))
+
+
+def test_at_short_context_the_third_half_time_is_90_where_the_printed_form_says_61():
+    assert ExactTheory([1, 0.5, 0.25], 8, 1e-3).half_times[2] == pytest.approx(90, rel=0.01)
+    assert PrintedTheory([1, 0.5, 0.25], 8, 1e-3).half_times[2] == pytest.approx(61, rel=0.01)
+
+
+def test_the_two_agree_as_the_context_grows():
+    gap = [
+        np.abs(ExactTheory(S, n, 1e-3).fixed_point / PrintedTheory(S, n, 1e-3).fixed_point - 1).max()
+        for n in (8, 32, 128, 512)
+    ]
+    assert gap == sorted(gap, reverse=True)
+    assert gap[-1] < 0.02
+
+
+def test_the_exact_form_equals_the_printed_one_for_an_isotropic_covariance():
+    exact, printed = ExactTheory([0.5] * 3, 8, 1e-3), PrintedTheory([0.5] * 3, 8, 1e-3)
+    np.testing.assert_allclose(exact.fixed_point, printed.fixed_point, rtol=1e-12)
+    times = np.linspace(0, 100, 40)
+    np.testing.assert_allclose(exact.modes(times), printed.modes(times), rtol=1e-6)
+    np.testing.assert_allclose(exact.loss(times), printed.loss(times), rtol=1e-6)
+
+
+def test_a_weak_mode_is_never_learned_and_the_flow_knows_it():
+    theory = ExactTheory([1, 0.5, 0.25, 0.01], 4, 1e-3)
+    assert theory.learned.tolist() == [True, True, True, False]
+    a = theory.modes([3e4])[0]
+    np.testing.assert_allclose(a, theory.fixed_point, atol=1e-4)
+    assert np.isinf(theory.half_times[3])
+    assert theory.loss([3e4])[0] == pytest.approx(theory.final_loss, rel=1e-4)
+
+
+def test_the_total_is_conserved_and_a_single_mode_is_not():
+    p, q = np.array([0.3, 0.2, 0.1]), np.array([0.1, 0.15, 0.3])
+    theory = ExactTheory([1, 0.5, 0.25], 8, 1e-3, p_start=p, q_start=q)
+    times = np.array([0.0, 5, 50, 500])
+    np.testing.assert_allclose(theory.conserved(times), (p**2 - q**2).sum(), atol=1e-7)
+    at_p, at_q = theory.blocks(times)
+    assert np.abs(np.diff(at_p**2 - at_q**2, axis=0)).max() > 1e-3
+
+
+def test_loss_half_times_are_where_each_mode_has_brought_half_of_its_loss():
+    theory = PrintedTheory([0.5], 64, 1e-3)
+    times = np.linspace(0, 100, 200001)
+    assert probes.half_time(theory.loss(times), times) == pytest.approx(theory.loss_half_times[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("theory", [PrintedTheory, ExactTheory])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1, -0.5], 8, 1e-3), "a covariance is positive"),
+        (([1, 0.5], 0, 1e-3), "context is 0: at least one example"),
+        (([1, 0.5], 8, 0.0), "init is 0"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(theory, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        theory(*arguments)
