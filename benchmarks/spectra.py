@@ -12,7 +12,7 @@ SHAPES = {"GPT-2 small": (144, 768, 64), "16 heads of 128": (16, 2048, 128)}
 def run() -> None:
     """Print time per head and the ratios for both shapes, then how the cost grows with d_model."""
     print(f"Singular values of one head, float32 weights, {torch.get_num_threads()} thread(s). Times in ms per head.")
-    print(f"{'shape':>18} {'heads':>6} {'d_model':>8} {'d_head':>7} {'ours':>8} {'dense SVD':>10} {'TransformerLens':>16}")
+    print(f"{'shape':>18} {'heads':>6} {'d_model':>8} {'d_head':>7} {'ours':>8} {'dense':>10} {'TransformerLens':>16}")
     generator = torch.Generator().manual_seed(0)
     for name, (heads, d_model, d_head) in SHAPES.items():
         left = torch.randn(heads, d_model, d_head, generator=generator) / d_model**0.5

@@ -7,6 +7,7 @@ The mathematics takes arrays and returns values; every function here can be trie
     3.1171
 """
 
+from probes.align import Alignment, Theory, align
 from probes.autocorrelation import loss_autocorrelation, printed_loss_autocorrelation, unbiased_loss_autocorrelation
 from probes.curvature import (
     curvature,
@@ -28,6 +29,7 @@ from probes.effective_rank import (
     stable_rank,
 )
 from probes.matrices import Factored
+from probes.measure import measure
 from probes.modes import (
     convergence_order,
     marginalized_effective_rank_by_mode,
@@ -48,7 +50,10 @@ from probes.transitions import find_transitions
 
 __all__ = [
     "SVD",
+    "Alignment",
     "Factored",
+    "Theory",
+    "align",
     "column_subspace_distance",
     "convergence_order",
     "curvature",
@@ -61,6 +66,7 @@ __all__ = [
     "loss_autocorrelation_curvature",
     "marginalized_effective_rank",
     "marginalized_effective_rank_by_mode",
+    "measure",
     "mode_amplitudes",
     "mode_trajectories",
     "norm_curvature",

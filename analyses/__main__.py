@@ -1,0 +1,60 @@
+"""`python -m analyses [NAME ...]`: redraw the figures and judge the claims; without a name, all of them."""
+
+import importlib
+import time
+from pathlib import Path
+from typing import Annotated
+
+import matplotlib
+import typer
+
+from analyses.page import write_html, write_markdown
+
+ANALYSES = {
+    "fixed_point": "Fig 1 of paper 000: where the parameters end up",
+    "mode_trajectories": "Fig 2: how each mode grows, and what is conserved",
+    "loss_plateaus": "Fig 3A: plateaus and cliffs of the loss",
+    "timescale_separation": "Fig 4: what the probes see of it",
+}
+
+SIZES = ("toy", "quick", "paper")
+
+_HELP = "Redraw the figures of paper 000 and judge each claim.\n\n" + "\n\n".join(f"{k}: {v}." for k, v in ANALYSES.items())
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(help=_HELP)
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.")] = None,
+    size: Annotated[str, typer.Option(help="toy (seconds), quick (a minute), paper (ten minutes, ten seeds).")] = "quick",
+    out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
+    runs: Annotated[Path, typer.Option(help="Where the runs behind them are kept.")] = Path("checkpoints/runs"),
+    verdicts: Annotated[Path | None, typer.Option(help="Also write all verdicts to this Markdown file.")] = None,
+) -> None:
+    """Run analyses one after another, saying what happens."""
+    matplotlib.use("Agg")
+    chosen = names or list(ANALYSES)
+    unknown = [name for name in chosen if name not in ANALYSES]
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(ANALYSES)}", param_hint="NAMES")
+    if size not in SIZES:
+        raise typer.BadParameter(f"{size!r}: one of {', '.join(SIZES)} is expected", param_hint="--size")
+    pages = []
+    for i, name in enumerate(chosen, start=1):
+        typer.echo(f"[{i}/{len(chosen)}] {name}: {ANALYSES[name]} ...")
+        start = time.perf_counter()
+        page = importlib.import_module(f"analyses.{name}").run(size, runs)
+        pages.append(page)
+        path = page.write(out)
+        typer.echo(f"      {time.perf_counter() - start:.0f} s, {path}")
+        for verdict in page.verdicts:
+            typer.echo(f"      {verdict.verdict:>14}  {verdict.claim}")
+    title = "Exact learning dynamics of in-context learning: what holds"
+    typer.echo(f"The report: {write_html(out / 'index.html', title, pages).resolve()}")
+    if verdicts:
+        write_markdown(verdicts, title, pages)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,28 @@
+"""How the figures look: one colour per mode, dashes for the printed theory, a thin black line for the exact one."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+PRINTED = {"linestyle": "--", "color": "#888", "linewidth": 1.6}
+EXACT = {"linestyle": "-", "color": "black", "linewidth": 1.0}
+MEASURED = "#1f6fb4"
+
+
+def mode_colours(count: int) -> list:
+    """Dark for the first mode to be learned, light for the last."""
+    return list(plt.get_cmap("viridis")(np.linspace(0.1, 0.85, count)))
+
+
+def panels(rows: int, columns: int, height: float = 3.6) -> tuple[Figure, np.ndarray]:
+    """A grid of axes, always two-dimensional."""
+    figure, axes = plt.subplots(rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False, layout="constrained")
+    return figure, axes
+
+
+def band(axes: Axes, x: np.ndarray, values: np.ndarray, colour, label: str | None = None) -> None:
+    """Mean over the first axis, with a band of one standard deviation."""
+    mean, sd = values.mean(0), values.std(0)
+    axes.plot(x, mean, color=colour, linewidth=2.2, alpha=0.85, label=label)
+    axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.25, linewidth=0)

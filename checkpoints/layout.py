@@ -1,0 +1,90 @@
+"""The run directory: what a run leaves on disk.
+
+    run.json                    format version, name, family, config, seed, package versions
+    metrics.jsonl               one line of scalars per step; the loss at every step
+    step-000001000.safetensors  the weights after 1000 updates
+    resume-000001000.safetensors  what training needs to go on from there, bit for bit (the last two are kept)
+
+Every file but metrics.jsonl appears whole or not at all: it is written under another name, flushed to the disk and
+renamed. metrics.jsonl is appended to; a line cut short by a crash is ignored by readers and dropped on resuming.
+Everything is data: JSON and safetensors, nothing that runs.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+FORMAT = "checkpoint-probes run"
+VERSION = 1
+
+RUN_FILE = "run.json"
+METRICS_FILE = "metrics.jsonl"
+
+_NAME = re.compile(r"(step|resume)-(\d{9,})\.safetensors")
+
+
+def step_file(step: int) -> str:
+    """Name of the file with the weights after `step` updates."""
+    return f"step-{step:09d}.safetensors"
+
+
+def resume_file(step: int) -> str:
+    """Name of the file with the training state after `step` updates."""
+    return f"resume-{step:09d}.safetensors"
+
+
+def files_of(path: Path, kind: str) -> dict[int, Path]:
+    """Files of one kind ("step" or "resume") by step, ascending."""
+    found = {}
+    for entry in path.iterdir():
+        match = _NAME.fullmatch(entry.name)
+        if match and match[1] == kind:
+            found[int(match[2])] = entry
+    return dict(sorted(found.items()))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON, whole or not at all."""
+    text = json.dumps(content, indent=2) + "\n"
+    _atomically(path, lambda temporary: temporary.write_text(text))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors, whole or not at all. Views, transposes and tensors that share memory are stored as they look."""
+    # safetensors would refuse shared memory and scramble what is not contiguous: give each tensor memory of its own
+    own = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    _atomically(path, lambda temporary: save_file(own, temporary, metadata))
+
+
+def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _flush_directory(path.parent)
+    except Exception as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(
+            f"{path} could not be written: {error}. Nothing of it is left behind; all earlier files are as they were"
+        ) from error
+
+
+def _flush_directory(path: Path) -> None:
+    """Make a rename itself survive a power cut, where the system allows a directory to be flushed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,69 @@
+"""`python -m models NAME --preset quick|paper --seed 0-4`: train a model and leave its run directories."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from models.linear_icl.presets import PRESETS as LINEAR_ICL
+from models.training import DivergedError
+
+MODELS = {"linear-icl": ("In-context vector regression with one linear attention head (paper 000)", LINEAR_ICL)}
+
+RUNS = Path("checkpoints/runs")
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="Train a model; its checkpoints are the result."
+)
+
+
+def seeds_of(text: str) -> list[int]:
+    """Seeds from "3", "0,2,5" or "0-4"."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise typer.BadParameter(f"{text!r}: a seed (3), a list (0,2,5) or a range (0-4) is expected")
+        seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise typer.BadParameter(f"{text!r}: names no seed, or one twice")
+    return seeds
+
+
+def _add(name: str, about: str, presets: dict) -> None:
+    lines = [f"{about}.", ""]
+    for key, preset in presets.items():
+        lines += [f"Preset {key}: {preset.steps} steps. Cost: {preset.cost}. Expect: {preset.numbers}.", ""]
+
+    @app.command(name, help="\n".join(lines))
+    def command(
+        preset: Annotated[str, typer.Option(help=f"One of {', '.join(presets)}.")] = "quick",
+        seed: Annotated[str, typer.Option(help="A seed (3), a list (0,2,5) or a range (0-4), trained as one batch.")] = "0",
+        out: Annotated[Path, typer.Option(help="Where the run directories go.")] = RUNS,
+    ) -> None:
+        if preset not in presets:
+            raise typer.BadParameter(f"{preset!r}: one of {', '.join(presets)} is expected", param_hint="--preset")
+        seeds = seeds_of(seed)
+        start = time.perf_counter()
+        try:
+            paths = presets[preset].train(seeds, out, f"{name}-{preset}")
+        except (DivergedError, OSError, ValueError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+        typer.echo(f"{len(paths)} run(s) of {presets[preset].steps} steps in {time.perf_counter() - start:.1f} s:")
+        for path in paths:
+            typer.echo(f"  {path}")
+
+
+for _name, (_about, _presets) in MODELS.items():
+    _add(_name, _about, _presets)
+
+
+@app.callback()
+def main() -> None:
+    """Train a model; its checkpoints are the result. A run that was interrupted goes on where it stopped."""
+
+
+if __name__ == "__main__":
+    app()

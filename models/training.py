@@ -1,0 +1,110 @@
+"""The one training loop: progress bar (on a terminal), metrics, checkpoints, resuming, several seeds at once.
+
+An `Experiment` trains one or more seeds of a model as one batched computation and knows nothing of files. The loop
+writes one run directory per seed. Step k means "after k updates": the weights saved at step k are those on which the
+loss logged at step k was measured.
+
+A run that was killed and is started again continues bit for bit: at every checkpoint the experiment's whole state -
+weights, optimizer, generators, place in the data stream - is kept beside the weights.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from checkpoints import RunWriter
+
+
+class Experiment(Protocol):
+    """A model in training, for several seeds at once."""
+
+    family: str
+    seeds: Sequence[int]
+    threads: int  # torch threads to train with: part of what makes a run reproducible to the last bit
+
+    def describe(self, index: int) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+        """The config of one seed's run, and how its checkpoints relate to theory (None if there is none)."""
+        ...
+
+    def update(self) -> Mapping[str, Tensor]:
+        """One update of every seed; scalars [seeds] measured just before it, the loss among them."""
+        ...
+
+    def weights(self, index: int) -> Mapping[str, Tensor]:
+        """The weights of one seed, as they are saved."""
+        ...
+
+    def state(self, index: int) -> Mapping[str, Tensor]:
+        """All that one seed needs to go on."""
+        ...
+
+    def restore(self, states: Sequence[Mapping[str, Tensor]]) -> None:
+        """Go back to the given states, one per seed."""
+        ...
+
+
+class DivergedError(RuntimeError):
+    """The loss is no longer a number."""
+
+
+def train(
+    experiment: Experiment, directory: str | Path, name: str, steps: int, schedule: Sequence[int], *, quiet: bool = False
+) -> list[Path]:
+    """Train every seed for `steps` updates, or finish what an earlier call began; the run directories, one per seed."""
+    paths = [Path(directory) / f"{name}-seed{seed}" for seed in experiment.seeds]
+    writers: list[RunWriter] = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(experiment.threads)
+    try:
+        for i, (seed, path) in enumerate(zip(experiment.seeds, paths, strict=True)):
+            config, theory = experiment.describe(i)
+            run = {"config": config, "name": path.name, "family": experiment.family, "seed": seed, "theory": theory}
+            writers.append(RunWriter(path, **run, resume=True))
+        start = _resume(experiment, writers)
+        keep = set(schedule) | {steps}
+        with tqdm(total=steps, initial=start, desc=name, unit="step", disable=quiet or None) as progress:
+            for step in range(start, steps + 1):
+                if step in keep and step != start or step == 0:
+                    _save(experiment, writers, step)
+                if step == steps:
+                    break
+                _log(experiment.update(), writers, step)
+                progress.update()
+    finally:
+        torch.set_num_threads(threads)
+        for writer in writers:
+            writer.close()
+    return paths
+
+
+def _resume(experiment: Experiment, writers: Sequence[RunWriter]) -> int:
+    """The latest step that every seed can go on from; the experiment is put back to it. 0 for a new run."""
+    common = set.intersection(*(set(writer.resume_steps()) for writer in writers))
+    if not common:
+        return 0
+    experiment.restore([writer.resume_state(max(common)) for writer in writers])
+    return max(common)
+
+
+def _save(experiment: Experiment, writers: Sequence[RunWriter], step: int) -> None:
+    for i, writer in enumerate(writers):
+        writer.save(step, experiment.weights(i))
+    for i, writer in enumerate(writers):  # only once all weights are there: the states must not run ahead of each other
+        writer.save_resume(step, experiment.state(i))
+
+
+def _log(scalars: Mapping[str, Tensor], writers: Sequence[RunWriter], step: int) -> None:
+    values = {key: value.tolist() for key, value in scalars.items()}
+    for i, writer in enumerate(writers):
+        writer.log(step, **{key: numbers[i] for key, numbers in values.items()})
+    for number, writer in zip(values["loss"], writers, strict=True):
+        if not math.isfinite(number):
+            raise DivergedError(
+                f"{writer.path.name}: the loss is {number} at step {step}. The learning rate is too large for this "
+                f"setting; try half of it. The checkpoints up to here are kept in {writer.path}"
+            )

@@ -1,0 +1,172 @@
+"""Theory laid over a run: mode by mode, what was predicted and what happened.
+
+A theory here is anything with the few methods of `Theory`; the solvable models bring theirs. How its quantities are read
+off the checkpoints stands in the run itself (`run.theory`, written by who trained it):
+
+    time_per_step   theory time per update
+    mode_product    names of the two matrices whose product carries the modes, and
+    mode_basis      the orthonormal columns u_k in which it is diagonal:  a_k = u_k^T (P Q) u_k
+    conserved       the two matrices whose squared norms differ by a constant
+    null            matrices that should stay zero
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float64
+
+from checkpoints import Run
+from probes.times import half_time
+
+Modes = Float64[np.ndarray, " modes"]
+Times = Float64[np.ndarray, " times"]
+
+
+class Theory(Protocol):
+    """What a solvable model says about its own training."""
+
+    name: str
+
+    @property
+    def fixed_point(self) -> np.ndarray:
+        """Final amplitude of each mode."""
+        ...
+
+    @property
+    def half_times(self) -> np.ndarray:
+        """Time at which each mode reaches half of it; infinite for one that is never learned."""
+        ...
+
+    def modes(self, times: np.ndarray) -> np.ndarray:
+        """Amplitudes [times, modes]."""
+        ...
+
+    def loss(self, times: np.ndarray) -> np.ndarray:
+        """Expected loss at each time."""
+        ...
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """A run beside a theory.
+
+    modes          one row per mode: half times, values at the end, fixed point, R^2 of the whole trajectory
+    trajectories   one row per checkpoint and mode: step, time, predicted, measured
+    loss           one row per logged step: time, predicted, measured
+    loss_r2        of the measured loss, averaged in bins of ln(time), against the predicted one
+    weights        one row per checkpoint: the conserved quantity, its scale, the norm of the null blocks
+    """
+
+    theory: str
+    modes: pd.DataFrame
+    trajectories: pd.DataFrame
+    loss: pd.DataFrame
+    loss_r2: float
+    weights: pd.DataFrame
+
+    @property
+    def conserved_drift(self) -> float:
+        """Largest change of ||P||^2 - ||Q||^2 over the run, as a fraction of ||P||^2 + ||Q||^2 at the end."""
+        change = (self.weights["conserved"] - self.weights["conserved"].iloc[0]).abs().max()
+        return float(change / self.weights["scale"].iloc[-1])
+
+    @property
+    def null_growth(self) -> float:
+        """Norm of the null blocks at the end, as a fraction of the norm of the active ones."""
+        return float(self.weights["null"].iloc[-1] / np.sqrt(self.weights["scale"].iloc[-1]))
+
+
+def align(run: Run, theory: Theory) -> Alignment:
+    """Lay a theory over a run."""
+    if run.theory is None:
+        raise ValueError(f"run {run.name!r} does not say how its weights relate to a theory: run.json has no 'theory'")
+    if len(run.steps) < 3:
+        raise ValueError(f"run {run.name!r} has {len(run.steps)} checkpoints: at least 3 are needed")
+    pace = float(run.theory["time_per_step"])
+    steps = np.array(run.steps)
+    measured, weights = _read(run)
+    predicted = theory.modes(pace * steps)
+    if predicted.shape != measured.shape:
+        raise ValueError(f"the theory has {predicted.shape[1]} modes and run {run.name!r} has {measured.shape[1]}")
+    loss = pd.DataFrame({"time": pace * run.metrics.index.to_numpy(), "measured": run.metrics["loss"].to_numpy()})
+    loss["predicted"] = theory.loss(loss["time"].to_numpy())
+    return Alignment(
+        theory.name,
+        _by_mode(predicted, measured, pace * steps, theory),
+        _long(predicted, measured, steps, pace),
+        loss,
+        _binned_r2(loss),
+        weights.assign(step=steps, time=pace * steps),
+    )
+
+
+def _read(run: Run) -> tuple[np.ndarray, pd.DataFrame]:
+    """Amplitudes [checkpoints, modes], and norms of the blocks."""
+    assert run.theory is not None  # align checked
+    basis = torch.tensor(run.theory["mode_basis"], dtype=torch.float64)
+    first, second = run.theory["mode_product"]
+    amplitudes, rows = [], []
+    for step in run.steps:
+        tensors = {name: tensor.double() for name, tensor in run.checkpoint(step).items()}
+        amplitudes.append((basis * (tensors[first] @ tensors[second] @ basis)).sum(0).numpy())
+        p, q = (float(tensors[name].square().sum()) for name in run.theory["conserved"])
+        null = float(sum(tensors[name].square().sum() for name in run.theory["null"])) ** 0.5
+        rows.append({"conserved": p - q, "scale": p + q, "first": p, "second": q, "null": null})
+    return np.stack(amplitudes), pd.DataFrame(rows)
+
+
+def _by_mode(predicted: np.ndarray, measured: np.ndarray, times: Times, theory: Theory) -> pd.DataFrame:
+    rows = []
+    for k, (p, m) in enumerate(zip(predicted.T, measured.T, strict=True)):
+        fixed = float(theory.fixed_point[k])
+        learned = fixed > 0 and m.max() > fixed / 2
+        reached = half_time(m, times, start=0.0, end=fixed) if learned else np.inf
+        rows.append(
+            {
+                "mode": k,
+                "predicted_half_time": float(theory.half_times[k]),
+                "measured_half_time": reached,
+                "predicted_end": float(p[-1]),
+                "measured_end": _recent(m, times),
+                "fixed_point": fixed,
+                "r2": _r2(p, m),
+            }
+        )
+    table = pd.DataFrame(rows)
+    table["half_time_ratio"] = table["measured_half_time"] / table["predicted_half_time"]
+    table["end_ratio"] = table["measured_end"] / table["predicted_end"]
+    return table
+
+
+def _recent(values: np.ndarray, times: Times) -> float:
+    """Mean over the last fifth of the run: SGD jitters about its average, and the average is what theory speaks of."""
+    return float(values[times >= 0.8 * times[-1]].mean())
+
+
+def _long(predicted: np.ndarray, measured: np.ndarray, steps: np.ndarray, pace: float) -> pd.DataFrame:
+    count, modes = predicted.shape
+    return pd.DataFrame(
+        {
+            "step": np.repeat(steps, modes),
+            "time": np.repeat(pace * steps, modes),
+            "mode": np.tile(np.arange(modes), count),
+            "predicted": predicted.ravel(),
+            "measured": measured.ravel(),
+        }
+    )
+
+
+def _binned_r2(loss: pd.DataFrame) -> float:
+    later = loss[loss["time"] > 0]
+    bins = np.floor(np.log(later["time"].to_numpy()) / 0.1)
+    means = later.groupby(bins)[["predicted", "measured"]].mean()
+    return _r2(means["predicted"].to_numpy(), means["measured"].to_numpy())
+
+
+def _r2(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """Share of the variance of the measured curve that the predicted one explains."""
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    return 1 - float(((measured - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
