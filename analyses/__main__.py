@@ -19,7 +19,9 @@ ANALYSES = {
 
 SIZES = ("toy", "quick", "paper")
 
-_HELP = "Redraw the figures of paper 000 and judge each claim.\n\n" + "\n\n".join(f"{k}: {v}." for k, v in ANALYSES.items())
+_HELP = "Redraw the figures of paper 000 and judge each claim.\n\n" + "\n\n".join(
+    f"{k}: {v}." for k, v in ANALYSES.items()
+)
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -27,7 +29,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command(help=_HELP)
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.")] = None,
-    size: Annotated[str, typer.Option(help="toy (seconds), quick (a minute), paper (ten minutes, ten seeds).")] = "quick",
+    size: Annotated[
+        str, typer.Option(help="toy (seconds), quick (a minute), paper (ten minutes, ten seeds).")
+    ] = "quick",
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where the runs behind them are kept.")] = Path("checkpoints/runs"),
     verdicts: Annotated[Path | None, typer.Option(help="Also write all verdicts to this Markdown file.")] = None,

@@ -17,7 +17,9 @@ def mode_colours(count: int) -> list:
 
 def panels(rows: int, columns: int, height: float = 3.6) -> tuple[Figure, np.ndarray]:
     """A grid of axes, always two-dimensional."""
-    figure, axes = plt.subplots(rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False, layout="constrained"
+    )
     return figure, axes
 
 

@@ -1,7 +1,7 @@
 """Fig 1 of paper 000: where the parameters of the linear head end up.
 
 Trains three context lengths, five seeds each (about 45 s on one core). Expect: the printed fixed point is within 2 % at
-N = 128 and off by a quarter for the smallest mode at N = 8; the exact one is within 2 % everywhere.
+N = 128 and 12 % low for the smallest mode at N = 8; the exact one is within 1 % everywhere.
 """
 
 from pathlib import Path
@@ -67,13 +67,15 @@ def draw(groups: dict[int, Group], products: np.ndarray):
         ax.set(title=f"p2 q1, {title} (N = {SHOWN})", xticks=[], yticks=[])
     ax = axes[0, 3]
     s = np.array(group.config.eigenvalues)
-    lengths = np.unique(np.round(np.geomspace(min(groups), max(groups), 40)).astype(int))
+    lengths = np.unique(np.round(np.geomspace(min(groups), max(groups), 40)).astype(int)).tolist()
     for k, eigenvalue in enumerate(s):
         printed = [eigenvalue * PrintedTheory(s, n, group.config.init).fixed_point[k] for n in lengths]
         exact = [eigenvalue * ExactTheory(s, n, group.config.init).fixed_point[k] for n in lengths]
         ax.plot(lengths, printed, **PRINTED, label="printed" if k == 0 else None)
         ax.plot(lengths, exact, **EXACT, label="exact" if k == 0 else None)
-        ax.annotate(f"s = {eigenvalue:g}", (lengths[0], exact[0]), textcoords="offset points", xytext=(6, 4), fontsize=9)
+        ax.annotate(
+            f"s = {eigenvalue:g}", (lengths[0], exact[0]), textcoords="offset points", xytext=(8, -13), fontsize=9
+        )
     for n, one in groups.items():
         ends = one.per_seed("exact", "measured_end") * s
         label = "trained" if n == SHOWN else None
@@ -95,10 +97,13 @@ def judgements(groups: dict[int, Group], disturbed: Group, products: np.ndarray)
             target = group.printed.fixed_point if theory == "printed" else 1
             column = "measured_end" if theory == "printed" else "end_ratio"
             worst[theory, n] = group.per_seed(theory, column)[:, -1] / np.atleast_1d(target)[-1]
-    final = {n: np.array([a.loss["measured"].iloc[-500:].mean() for a in g.alignments["exact"]]) for n, g in groups.items()}
+    final = {
+        n: np.array([a.loss["measured"].iloc[-500:].mean() for a in g.alignments["exact"]]) for n, g in groups.items()
+    }
     printed_loss = {n: final[n] / g.printed.loss([1e9])[0] for n, g in groups.items()}
     exact_loss = {n: final[n] / g.exact.final_loss for n, g in groups.items()}
     null = np.array([a.null_growth for a in groups[SHOWN].alignments["exact"]])
+    level = np.array([a.weights["null"].iloc[-1] for a in groups[SHOWN].alignments["exact"]])
     starts = np.array([a.weights["null"].iloc[0] for a in disturbed.alignments["exact"]])
     ends = np.array([a.weights["null"].iloc[-1] for a in disturbed.alignments["exact"]])
 
@@ -144,8 +149,9 @@ def judgements(groups: dict[int, Group], disturbed: Group, products: np.ndarray)
         Verdict(
             "from a small non-zero start, p1 and q2 are driven towards zero",
             "section 3",
-            f"||(p1, q2)|| at the start {spread(starts)}, at the end {spread(ends)}",
+            f"||(p1, q2)|| at the start {spread(starts)}, at the end {spread(ends)}; control started from zero: "
+            f"{spread(level)}",
             HOLDS if ends.mean() < starts.mean() / 2 else IN_PART if ends.mean() < starts.mean() else "does not hold",
-            "compared over the same run",
+            "they fall to the level at which the noise of SGD holds them anyway",
         ),
     ]

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from checkpoints import Run, open_run, schedules
 from models.linear_icl.model import LinearICL, LinearICLConfig, exact_theory, printed_theory
@@ -21,7 +20,7 @@ RUNS = Path("checkpoints/runs")
 CONTEXTS = (128, 32, 8)
 
 THREE_MODES = LinearICLConfig()
-FAR_APART = LinearICLConfig(eigenvalues=(1.0, 0.4, 0.16), context=64, learning_rate=0.1, batch=256)
+FAR_APART = LinearICLConfig(eigenvalues=(1.0, 0.4, 0.16), context=64, batch=256)
 PRINTED_SETTING = LinearICLConfig(eigenvalues=(1.0, 0.5, 0.25, 0.125), context=128)
 
 SEEDS = {"toy": 2, "quick": 5, "paper": 10}
@@ -58,7 +57,9 @@ class Group:
 
     def trajectories(self) -> tuple[np.ndarray, np.ndarray]:
         """Times, and measured amplitudes [seeds, times, modes]."""
-        tables = [a.trajectories.pivot(index="time", columns="mode", values="measured") for a in self.alignments["exact"]]
+        tables = [
+            a.trajectories.pivot(index="time", columns="mode", values="measured") for a in self.alignments["exact"]
+        ]
         return tables[0].index.to_numpy(), np.stack([table.to_numpy() for table in tables])
 
     def loss(self, width: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
@@ -84,17 +85,22 @@ class Group:
 def three_modes(context: int, size: str, runs: Path = RUNS, null_init: float = 0.0) -> Group:
     """s = (1, 1/2, 1/4) at one context length."""
     config = replace(THREE_MODES, context=context, null_init=null_init)
-    config = replace(config, batch=64) if size == "toy" else config
+    config = _toy(config) if size == "toy" else config
     name = f"three-modes-N{context}" + ("-null" if null_init else "")
-    return _group(config, name, {"toy": 400, "quick": 4800, "paper": 6400}[size], size, runs)
+    return _group(config, name, {"toy": 800, "quick": 4800, "paper": 6400}[size], size, runs)
 
 
 def far_apart(size: str, runs: Path = RUNS) -> Group:
     """Modes a factor six apart in time; at size paper, the printed four modes a factor four apart."""
     if size == "paper":
         return _group(PRINTED_SETTING, "printed-setting", 16000, size, runs)
-    config = replace(FAR_APART, batch=64) if size == "toy" else FAR_APART
-    return _group(config, "far-apart", {"toy": 400, "quick": 5000}[size], size, runs)
+    config = _toy(FAR_APART) if size == "toy" else FAR_APART
+    return _group(config, "far-apart", {"toy": 2000, "quick": 10000}[size], size, runs)
+
+
+def _toy(config: LinearICLConfig) -> LinearICLConfig:
+    """Fast and rough, but every mode is learned."""
+    return replace(config, batch=64, learning_rate=0.2, init=1e-2)
 
 
 def _group(config: LinearICLConfig, name: str, steps: int, size: str, runs: Path) -> Group:
@@ -102,8 +108,3 @@ def _group(config: LinearICLConfig, name: str, steps: int, size: str, runs: Path
     schedule = schedules.log_spaced(steps, 100)
     paths = train(LinearICL(config, seeds), runs / f"linear-icl-{size}", name, steps, schedule)
     return Group(config, [open_run(path) for path in paths])
-
-
-def half_times(theory: PrintedTheory | ExactTheory) -> ArrayLike:
-    """Half times of a theory, for labels."""
-    return np.round(theory.half_times, 1)

@@ -1,8 +1,8 @@
 """Fig 4 of paper 000: three measures that should show the time scales, against the times that theory knows.
 
-Uses the runs of `loss_plateaus` (5 seeds, about 12 s if they are not there yet). Expect: autocorrelation curvature and
-norm growth at the learning times within 10 %; norm curvature a fifth early; the marginalized rank dips a tenth late, and
-only if modes are followed by their vectors.
+Uses the runs of `loss_plateaus` (5 seeds, about 25 s if they are not there yet). Expect: autocorrelation curvature and
+norm growth at the learning times within 10 %; norm curvature a quarter early; the marginalized rank dips a quarter
+late, and reliably so only if modes are followed by their vectors.
 """
 
 from pathlib import Path
@@ -53,7 +53,11 @@ def measures(run: Run) -> dict[str, pd.DataFrame]:
     by_mode = [probes.marginalized_effective_rank_by_mode(p, basis, order, removed=most).numpy() for p in products]
     by_size = [probes.marginalized_effective_rank(p, removed=most).numpy() for p in products]
     correlation = probes.loss_autocorrelation_curvature(run.metrics["loss"].to_numpy(), spacing=pace)
-    growth = {"time": times, "growth": probes.norm_growth(norms, times), "curvature": probes.norm_curvature(norms, times)}
+    growth = {
+        "time": times,
+        "growth": probes.norm_growth(norms, times),
+        "curvature": probes.norm_curvature(norms, times),
+    }
     return {
         "correlation": correlation.rename(columns={"lag": "time"}),
         "norm": pd.DataFrame(growth),
@@ -75,10 +79,11 @@ def dips(curve: pd.DataFrame, truth: np.ndarray, modes: int) -> np.ndarray:
     """Where the rank with k modes out is lowest within a factor 2 of the time mode k is learned, as a ratio."""
     found = []
     for k in range(modes):
-        near = curve[(curve["time"] > truth[k] / 2) & (curve["time"] < truth[k] * 2)].reset_index(drop=True)
-        lowest = int(near[k].to_numpy().argmin())
+        time, rank = curve["time"].to_numpy(), curve[k].to_numpy()
+        near = np.flatnonzero((time > truth[k] / 2) & (time < truth[k] * 2))
+        lowest = int(rank[near].argmin())
         inside = 0 < lowest < len(near) - 1
-        found.append(float(near["time"].iloc[lowest]) / truth[k] if inside else np.nan)
+        found.append(float(time[near[lowest]]) / truth[k] if inside else np.nan)
     return np.array(found)
 
 
@@ -98,7 +103,11 @@ def draw(curves: list[dict], times: np.ndarray):
         axes[0, 2].plot([], [], color=colours[k], label=f"{k} modes out")
     axes[0, 1].plot([], [], color="#1f6fb4", label="d||p2|| / d ln t")
     axes[0, 1].plot([], [], "--", color="#d1603d", label="d²||p2|| / d(ln t)²")
-    titles = ("(A) loss autocorrelation, curvature x 1000", "(B) norm of p2", "(C) marginalized effective rank of p2 q1")
+    titles = (
+        "(A) loss autocorrelation, curvature x 1000",
+        "(B) norm of p2",
+        "(C) marginalized effective rank of p2 q1",
+    )
     labels = ("lag (learning rate x step)", "time (learning rate x step)", "time (learning rate x step)")
     for ax, title, label in zip(axes[0], titles, labels, strict=True):
         ax.set(title=title, xscale="log", xlabel=label)
@@ -127,7 +136,9 @@ def judgements(group: Group, curves: list[dict], times: np.ndarray) -> list[Verd
         seen = np.isfinite(ratios)
         inside = ratios[seen]
         text = f"a peak at {seen.sum()} of {seen.size} learning times"
-        return text + (f", at {inside.min():.2f} - {inside.max():.2f} of them (mean {inside.mean():.2f})" if seen.any() else "")
+        return text + (
+            f", at {inside.min():.2f} - {inside.max():.2f} of them (mean {inside.mean():.2f})" if seen.any() else ""
+        )
 
     def verdict(ratios: np.ndarray, holds: float) -> str:
         seen = np.isfinite(ratios)

@@ -13,7 +13,7 @@ from torch import Tensor
 from checkpoints.layout import FORMAT, METRICS_FILE, RUN_FILE, VERSION, files_of
 
 
-class Checkpoint(Mapping[str, Tensor]):
+class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers would read a tensor to check it
     """The tensors of one file by name. Only the tensor asked for is read."""
 
     def __init__(self, path: Path) -> None:
@@ -35,8 +35,8 @@ class Checkpoint(Mapping[str, Tensor]):
         return len(self._names)
 
     def __repr__(self) -> str:
-        """The file and what is in it."""
-        return f"Checkpoint({self.path.name}: {', '.join(self._names)})"
+        """The file; what is in it is not read for that."""
+        return f"Checkpoint({str(self.path)!r})"
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

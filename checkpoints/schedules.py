@@ -14,7 +14,7 @@ def every(interval: int, total: int) -> tuple[int, ...]:
 def log_spaced(total: int, count: int = 60) -> tuple[int, ...]:
     """About `count` steps, evenly spaced in the logarithm: dense early, where training is fast."""
     _positive(total=total, count=count)
-    return _tidy(np.unique(np.round(np.geomspace(1, total, count)).astype(int)), total)
+    return _tidy(np.unique(np.round(np.geomspace(1, total, count)).astype(int)).tolist(), total)
 
 
 def pythia(total: int) -> tuple[int, ...]:

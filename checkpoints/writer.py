@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,7 +123,7 @@ class RunWriter:
         """Finish writing; what was logged and saved stays."""
         self._metrics.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "RunWriter":
         """The writer itself."""
         return self
 

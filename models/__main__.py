@@ -14,7 +14,10 @@ MODELS = {"linear-icl": ("In-context vector regression with one linear attention
 RUNS = Path("checkpoints/runs")
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="Train a model; its checkpoints are the result."
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Train a model; its checkpoints are the result.",
 )
 
 
@@ -39,7 +42,9 @@ def _add(name: str, about: str, presets: dict) -> None:
     @app.command(name, help="\n".join(lines))
     def command(
         preset: Annotated[str, typer.Option(help=f"One of {', '.join(presets)}.")] = "quick",
-        seed: Annotated[str, typer.Option(help="A seed (3), a list (0,2,5) or a range (0-4), trained as one batch.")] = "0",
+        seed: Annotated[
+            str, typer.Option(help="A seed (3), a list (0,2,5) or a range (0-4), trained as one batch.")
+        ] = "0",
         out: Annotated[Path, typer.Option(help="Where the run directories go.")] = RUNS,
     ) -> None:
         if preset not in presets:

@@ -11,7 +11,7 @@ weights, optimizer, generators, place in the data stream - is kept beside the we
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,12 +20,24 @@ from tqdm import tqdm
 from checkpoints import RunWriter
 
 
+@runtime_checkable
 class Experiment(Protocol):
     """A model in training, for several seeds at once."""
 
-    family: str
-    seeds: Sequence[int]
-    threads: int  # torch threads to train with: part of what makes a run reproducible to the last bit
+    @property
+    def family(self) -> str:
+        """Which kind of model this is; readers of the run go by it."""
+        ...
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """One run each."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Torch threads to train with: part of what makes a run reproducible to the last bit."""
+        ...
 
     def describe(self, index: int) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
         """The config of one seed's run, and how its checkpoints relate to theory (None if there is none)."""
@@ -53,7 +65,13 @@ class DivergedError(RuntimeError):
 
 
 def train(
-    experiment: Experiment, directory: str | Path, name: str, steps: int, schedule: Sequence[int], *, quiet: bool = False
+    experiment: Experiment,
+    directory: str | Path,
+    name: str,
+    steps: int,
+    schedule: Sequence[int],
+    *,
+    quiet: bool = False,
 ) -> list[Path]:
     """Train every seed for `steps` updates, or finish what an earlier call began; the run directories, one per seed."""
     paths = [Path(directory) / f"{name}-seed{seed}" for seed in experiment.seeds]
@@ -69,7 +87,7 @@ def train(
         keep = set(schedule) | {steps}
         with tqdm(total=steps, initial=start, desc=name, unit="step", disable=quiet or None) as progress:
             for step in range(start, steps + 1):
-                if step in keep and step != start or step == 0:
+                if step == 0 or (step in keep and step != start):
                     _save(experiment, writers, step)
                 if step == steps:
                     break

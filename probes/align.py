@@ -1,7 +1,7 @@
 """Theory laid over a run: mode by mode, what was predicted and what happened.
 
-A theory here is anything with the few methods of `Theory`; the solvable models bring theirs. How its quantities are read
-off the checkpoints stands in the run itself (`run.theory`, written by who trained it):
+A theory here is anything with the few methods of `Theory`; the solvable models bring theirs. How its quantities are
+read off the checkpoints stands in the run itself (`run.theory`, written by who trained it):
 
     time_per_step   theory time per update
     mode_product    names of the two matrices whose product carries the modes, and
@@ -11,7 +11,7 @@ off the checkpoints stands in the run itself (`run.theory`, written by who train
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -21,14 +21,19 @@ from jaxtyping import Float64
 from checkpoints import Run
 from probes.times import half_time
 
-Modes = Float64[np.ndarray, " modes"]
+_FEWEST_IN_BIN = 8
+
 Times = Float64[np.ndarray, " times"]
 
 
+@runtime_checkable
 class Theory(Protocol):
     """What a solvable model says about its own training."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        ...
 
     @property
     def fixed_point(self) -> np.ndarray:
@@ -56,7 +61,7 @@ class Alignment:
     modes          one row per mode: half times, values at the end, fixed point, R^2 of the whole trajectory
     trajectories   one row per checkpoint and mode: step, time, predicted, measured
     loss           one row per logged step: time, predicted, measured
-    loss_r2        of the measured loss, averaged in bins of ln(time), against the predicted one
+    loss_r2        of the measured loss, averaged in bins of ln(time) with at least 8 steps, against the predicted one
     weights        one row per checkpoint: the conserved quantity, its scale, the norm of the null blocks
     """
 
@@ -160,10 +165,11 @@ def _long(predicted: np.ndarray, measured: np.ndarray, steps: np.ndarray, pace: 
 
 
 def _binned_r2(loss: pd.DataFrame) -> float:
-    later = loss[loss["time"] > 0]
-    bins = np.floor(np.log(later["time"].to_numpy()) / 0.1)
-    means = later.groupby(bins)[["predicted", "measured"]].mean()
-    return _r2(means["predicted"].to_numpy(), means["measured"].to_numpy())
+    later = loss.loc[loss["time"] > 0, ["time", "predicted", "measured"]]
+    grouped = later.groupby(np.floor(np.log(later["time"].to_numpy()) / 0.1))
+    # bins of a few values are the noise of single batches, not the curve
+    means = grouped.mean().to_numpy()[grouped["time"].count().to_numpy() >= _FEWEST_IN_BIN]
+    return _r2(means[:, 1], means[:, 2])
 
 
 def _r2(predicted: np.ndarray, measured: np.ndarray) -> float:

@@ -1,7 +1,7 @@
 """From the tensors of a checkpoint to the matrices that probes look at: the circuits of each model family.
 
-    linear-icl    ov: p2, what is written for what was read;  qk: q1, what is matched with the query;
-                  product: p2 q1, which carries the modes of the theory
+linear-icl    ov: p2, what is written for what was read;  qk: q1, what is matched with the query;
+              product: p2 q1, which carries the modes of the theory
 """
 
 from collections.abc import Callable, Mapping

@@ -67,7 +67,10 @@ def measure(
             for layer, head in np.ndindex(*now.shape[:2]):
                 earlier = before[circuit]
                 numbers = _numbers(
-                    now[layer, head], final[circuit][layer, head], None if earlier is None else earlier[layer, head], removed
+                    now[layer, head],
+                    final[circuit][layer, head],
+                    None if earlier is None else earlier[layer, head],
+                    removed,
                 )
                 rows += [(run.name, step, layer, head, circuit, *number) for number in numbers]
             before[circuit] = now

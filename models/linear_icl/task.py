@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from models.linear_icl.theory import check_setting
+from models.linear_icl.theory import Numbers, check_setting
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def context_from_wishart(
         raise ValueError(f"context is {context}: Bartlett's decomposition needs at least d = {d} examples")
     lower = torch.randn(count, d, d, generator=generator, dtype=torch.float64).tril(-1)
     freedom = (context - torch.arange(d, dtype=torch.float64)).expand(count, d)
-    chi = (2 * torch._standard_gamma(freedom / 2, generator=generator)).sqrt()
+    # the public Gamma distribution takes no generator
+    chi = (2 * torch._standard_gamma(freedom / 2, generator=generator)).sqrt()  # pyright: ignore[reportPrivateImportUsage]
     lower = (lower + torch.diag_embed(chi)) * eigenvalues.sqrt()[:, None]
     return lower @ lower.mT / context
 
@@ -77,12 +78,12 @@ class PromptStream:
     BLOCK = 64
 
     def __init__(
-        self, eigenvalues: np.ndarray, context: int, tasks: Float64[Tensor, "count d"] | None, batch: int, seed: int
+        self, eigenvalues: Numbers, context: int, tasks: Float64[Tensor, "count d"] | None, batch: int, seed: int
     ) -> None:
         check_setting(eigenvalues, context, 1.0)
         if batch < 1:
             raise ValueError(f"batch is {batch}: at least one prompt is needed")
-        self.eigenvalues = torch.as_tensor(eigenvalues, dtype=torch.float64)
+        self.eigenvalues = torch.as_tensor(np.asarray(eigenvalues), dtype=torch.float64)
         self.context, self.tasks, self.batch = context, tasks, batch
         self._generator = torch.Generator().manual_seed(seed)
         self._draw_block()

@@ -18,12 +18,13 @@ carry, so a small mode is held back, and one with sqrt(s m) < R / (N + 1 + d) is
 sqrt(s m) and d = number, both over the modes that are learned).
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 
+Numbers = Sequence[float] | np.ndarray  # what callers hand in
 Modes = Float64[np.ndarray, " d"]
 Times = Float64[np.ndarray, " times"]
 Trajectories = Float64[np.ndarray, "times d"]
@@ -34,31 +35,31 @@ class PrintedTheory:
 
     name = "printed (Eqs 9-14)"
 
-    def __init__(self, eigenvalues: ArrayLike, context: int, init: float) -> None:
+    def __init__(self, eigenvalues: Numbers, context: int, init: float) -> None:
         self.eigenvalues, self.context, self.init = check_setting(eigenvalues, context, init)
 
-    @cached_property
+    @property
     def fixed_point(self) -> Modes:
         """a_inf = 1 / ((N+1)/N s + Tr S / N) (below Eq 10)."""
         s, n = self.eigenvalues, self.context
         return 1 / ((n + 1) / n * s + s.sum() / n)
 
-    def modes(self, times: ArrayLike) -> Trajectories:
+    def modes(self, times: Numbers) -> Trajectories:
         """a(t), Eq 13, from a(0) = init."""
         decay = np.exp(-2 * self.eigenvalues**2 * np.asarray(times, dtype=np.float64)[:, None])
         return self.fixed_point * self.init / (self.init + (self.fixed_point - self.init) * decay)
 
-    def loss(self, times: ArrayLike) -> Times:
+    def loss(self, times: Numbers) -> Times:
         """L(t), Eq 14."""
         s, a = self.eigenvalues, self.modes(times)
         return 0.5 * (s * (s / self.fixed_point * a**2 - 2 * s * a + 1)).sum(-1)
 
-    @cached_property
+    @property
     def half_times(self) -> Modes:
         """t*: when a(t) = a_inf / 2. The printed t* = ln(a_inf / a_0) / (2 s^2) is this for a small start."""
         return np.log((self.fixed_point - self.init) / self.init) / (2 * self.eigenvalues**2)
 
-    @cached_property
+    @property
     def loss_half_times(self) -> Modes:
         """When each mode has brought half of the loss it will bring: before t*, because loss is quadratic in a."""
         start = self.init / self.fixed_point
@@ -66,7 +67,7 @@ class PrintedTheory:
         halfway = 1 - (1 - start) / np.sqrt(2)
         return np.log(halfway * (1 - start) / (start * (1 - halfway))) / (2 * self.eigenvalues**2)
 
-    def conserved(self, times: ArrayLike) -> Times:
+    def conserved(self, times: Numbers) -> Times:
         """||p2||^2 - ||q1||^2, zero from a symmetric start."""
         return np.zeros(len(np.asarray(times)))
 
@@ -82,12 +83,12 @@ class ExactTheory:
 
     def __init__(
         self,
-        eigenvalues: ArrayLike,
+        eigenvalues: Numbers,
         context: int,
         init: float,
-        task_power: ArrayLike | None = None,
-        p_start: ArrayLike | None = None,
-        q_start: ArrayLike | None = None,
+        task_power: Numbers | None = None,
+        p_start: Numbers | None = None,
+        q_start: Numbers | None = None,
     ) -> None:
         self.eigenvalues, self.context, self.init = check_setting(eigenvalues, context, init)
         ones = np.ones_like(self.eigenvalues)
@@ -111,7 +112,7 @@ class ExactTheory:
             learned[np.flatnonzero(weak)[np.argmin(size[weak])]] = False
         return learned
 
-    @cached_property
+    @property
     def fixed_point(self) -> Modes:
         """a = N / ((N+1) s) [1 - R / ((N+1+d) sqrt(s m))] over the learned modes, 0 for the others."""
         s, n = self.eigenvalues, self.context
@@ -136,7 +137,7 @@ class ExactTheory:
         per_mode = (n + 1) / n * s**2 * p**2 * q**2 + p**2 * noise / n - 2 * p * q * s + 1
         return 0.5 * (self.task_power * s * per_mode).sum(-1)
 
-    def blocks(self, times: ArrayLike) -> tuple[Trajectories, Trajectories]:
+    def blocks(self, times: Numbers) -> tuple[Trajectories, Trajectories]:
         """p(t) and q(t)."""
         times = np.asarray(times, dtype=np.float64)
         if len(times) == 0 or times[0] < 0 or (np.diff(times) < 0).any():
@@ -146,18 +147,22 @@ class ExactTheory:
         path = self._integrate(at)
         return path[inverse, :d], path[inverse, d:]
 
-    def modes(self, times: ArrayLike) -> Trajectories:
+    def modes(self, times: Numbers) -> Trajectories:
         """a(t) = p(t) q(t)."""
         p, q = self.blocks(times)
         return p * q
 
-    def loss(self, times: ArrayLike) -> Times:
+    def loss(self, times: Numbers) -> Times:
         """L(t)."""
         return np.asarray(self.loss_of(*self.blocks(times)))
 
-    @cached_property
+    @property
     def half_times(self) -> Modes:
         """When a(t) first reaches half of its fixed point; infinity for a mode that is never learned."""
+        return self._half_times
+
+    @cached_property
+    def _half_times(self) -> Modes:
         horizon = (
             4
             * PrintedTheory(self.eigenvalues, self.context, self.init).half_times.max()
@@ -177,7 +182,7 @@ class ExactTheory:
             horizon *= 3  # a mode close to the edge of being learned takes very long
         return half
 
-    def conserved(self, times: ArrayLike) -> Times:
+    def conserved(self, times: Numbers) -> Times:
         """||p2||^2 - ||q1||^2: constant in total; per mode only as N grows."""
         p, q = self.blocks(times)
         return (p**2 - q**2).sum(-1)
@@ -203,7 +208,7 @@ class ExactTheory:
         return -np.concatenate((dp, dq))
 
 
-def check_setting(eigenvalues: ArrayLike, context: int, init: float) -> tuple[Modes, int, float]:
+def check_setting(eigenvalues: Numbers, context: int, init: float) -> tuple[Modes, int, float]:
     """The setting as arrays and numbers, or a ValueError that names what is wrong with it."""
     s = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
     if s.ndim != 1 or len(s) == 0 or not np.isfinite(s).all() or (s <= 0).any():

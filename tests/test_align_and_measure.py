@@ -1,0 +1,143 @@
+"""Alignment with theory and the tidy table, on the committed reference run and on planted ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import probes
+from checkpoints import RunWriter, open_run
+from models.linear_icl.model import exact_theory, printed_theory
+from models.linear_icl.presets import PRESETS
+from models.linear_icl.theory import PrintedTheory
+
+REFERENCE = Path(__file__).parents[1] / "checkpoints" / "reference" / "linear-icl"
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return open_run(REFERENCE)
+
+
+def planted(path: Path, theory: PrintedTheory, stretch: float = 1.0):
+    """A run whose modes follow the theory exactly, `stretch` times slower."""
+    d = len(theory.eigenvalues)
+    basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((d, d)))
+    section = {
+        "time_per_step": 0.1,
+        "mode_product": ["p2", "q1"],
+        "mode_basis": basis.tolist(),
+        "conserved": ["p2", "q1"],
+        "null": ["p1", "q2"],
+    }
+    with RunWriter(path, family="linear-icl", theory=section) as writer:
+        for step in range(0, 3000, 5):
+            time = np.array([0.1 * step / stretch])
+            root = torch.tensor(basis * np.sqrt(theory.modes(time)[0]) @ basis.T)
+            zero = torch.zeros(d, d)
+            writer.log(step, loss=theory.loss(time)[0])
+            writer.save(step, {"p1": zero, "p2": root, "q1": root, "q2": zero})
+    return open_run(path)
+
+
+def test_a_run_that_follows_the_theory_aligns_perfectly(tmp_path):
+    theory = PrintedTheory([1, 0.5, 0.25], 64, 1e-3)
+    found = probes.align(planted(tmp_path / "run", theory), theory)
+    np.testing.assert_allclose(found.modes["half_time_ratio"], 1, rtol=1e-2)
+    np.testing.assert_allclose(found.modes["end_ratio"], 1, rtol=1e-6)
+    np.testing.assert_allclose(found.modes["r2"], 1, atol=1e-9)
+    assert found.loss_r2 == pytest.approx(1)
+    assert found.conserved_drift == pytest.approx(0, abs=1e-12)
+    assert found.null_growth == 0
+
+
+def test_a_run_that_is_twice_as_slow_shows_it(tmp_path):
+    theory = PrintedTheory([1, 0.5], 64, 1e-3)
+    found = probes.align(planted(tmp_path / "run", theory, stretch=2.0), theory)
+    np.testing.assert_allclose(found.modes["half_time_ratio"], 2, rtol=2e-2)
+    assert found.modes["r2"].max() < 0.98
+
+
+def test_the_reference_run_sides_with_the_exact_flow(reference):
+    exact = probes.align(reference, exact_theory(reference.config, reference.theory))
+    printed = probes.align(reference, printed_theory(reference.config))
+    np.testing.assert_allclose(exact.modes["end_ratio"], 1, atol=0.02)
+    np.testing.assert_allclose(exact.modes["half_time_ratio"], 1, atol=0.05)
+    assert printed.modes["half_time_ratio"].iloc[2] > 1.08
+    assert exact.conserved_drift < 0.05
+    assert exact.null_growth < 0.02
+    assert list(exact.trajectories.columns) == ["step", "time", "mode", "predicted", "measured"]
+    assert len(exact.trajectories) == 3 * len(reference.steps)
+
+
+@pytest.mark.slow
+def test_the_reference_run_is_what_the_quick_preset_produces(reference, tmp_path):
+    fresh = open_run(PRESETS["quick"].train([0], tmp_path, "linear-icl", quiet=True)[0])
+    assert fresh.steps == reference.steps
+    # another processor rounds differently; the run does not amplify that
+    np.testing.assert_allclose(fresh.metrics["loss"], reference.metrics["loss"], rtol=1e-6)
+
+
+def test_a_run_without_a_theory_or_too_short_is_refused_by_name(tmp_path):
+    with RunWriter(tmp_path / "plain") as writer:
+        writer.save(0, {"w": torch.ones(2, 2)})
+    with pytest.raises(ValueError, match=r"run 'plain' does not say .* run\.json has no 'theory'"):
+        probes.align(open_run(tmp_path / "plain"), PrintedTheory([1.0], 4, 1e-3))
+    theory = PrintedTheory([1, 0.5], 64, 1e-3)
+    run = planted(tmp_path / "two", theory)
+    with pytest.raises(ValueError, match="the theory has 3 modes and run 'two' has 2"):
+        probes.align(run, PrintedTheory([1, 0.5, 0.25], 64, 1e-3))
+
+
+def test_the_table_of_the_reference_run_has_its_columns_and_every_row(reference):
+    table = probes.measure(reference)
+    assert list(table.columns) == [
+        "run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"
+    ]  # fmt: skip
+    per_matrix = 4 + 5 + 3  # spectral, marginalized k = 0 .. 4, spaces
+    assert len(table) == len(reference.steps) * 2 * per_matrix
+    assert set(table["circuit"]) == {"ov", "qk"}
+    assert set(table["probe"]) == set(table.attrs["definitions"])
+
+
+def test_what_is_missing_says_why_and_nothing_else_is_missing(reference):
+    table = probes.measure(reference, circuits=("ov", "qk", "product"))
+    assert (table["value"].isna() == table["why_missing"].notna()).all()
+    full_rank = table[table["probe"] == "subspace_distance"]
+    assert full_rank["why_missing"].str.contains("spans all 3 dimensions").all()
+    assert table[table["component"] == 4]["why_missing"].str.contains("only 3 non-zero").all()
+
+
+def test_values_equal_the_pure_functions_called_by_hand(reference):
+    table = probes.measure(reference, circuits=("product",), removed=2)
+    step = reference.steps[40]
+    tensors = reference.checkpoint(step)
+    product = tensors["p2"] @ tensors["q1"]
+    rows = table[table["step"] == step].set_index(["probe", "component"])["value"]
+    assert rows["effective_rank"].iloc[0] == pytest.approx(probes.effective_rank(product).item(), rel=1e-12)
+    assert rows["norm"].iloc[0] == pytest.approx(product.norm().item(), rel=1e-12)
+    by_hand = probes.marginalized_effective_rank(product, removed=2)
+    np.testing.assert_allclose(rows["marginalized_effective_rank"], by_hand, rtol=1e-10)
+
+
+def test_a_zero_matrix_and_rectangular_circuits_get_rows_with_reasons(tmp_path):
+    with RunWriter(tmp_path / "run", family="linear-icl") as writer:
+        for step in (0, 1, 2):
+            q1 = torch.zeros(3, 3) if step == 0 else torch.diag(torch.tensor([1.0, step, 0.0]))
+            writer.save(step, {"p2": torch.eye(3), "q1": q1})
+    table = probes.measure(open_run(tmp_path / "run"), circuits=("qk",))
+    zero = table[(table["step"] == 0) & (table["probe"] == "effective_rank")]
+    assert zero["why_missing"].tolist() == ["the matrix is zero"]
+    drift = table[table["probe"] == "subspace_drift"]
+    assert drift["why_missing"].iloc[0] == "no checkpoint before this one"
+    assert drift["value"].iloc[2] == pytest.approx(0, abs=1e-12)
+
+
+def test_unknown_families_and_circuits_are_refused_by_name(tmp_path, reference):
+    with pytest.raises(ValueError, match="linear-icl has no circuit 'mlp'; it has ov, qk, product"):
+        probes.measure(reference, circuits=("mlp",))
+    with RunWriter(tmp_path / "plain") as writer:
+        writer.save(0, {"w": torch.ones(2, 2)})
+    with pytest.raises(ValueError, match="family 'unknown' has no circuits here; known families: linear-icl"):
+        probes.measure(open_run(tmp_path / "plain"))

@@ -1,0 +1,119 @@
+"""Training: killed at any moment and started again it is the same run; diverging it says so and keeps what it has."""
+
+import os
+import signal
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from checkpoints import open_run, schedules
+from models.__main__ import app, seeds_of
+from models.linear_icl.model import LinearICL, LinearICLConfig
+from models.training import DivergedError, train
+
+SMALL = LinearICLConfig(batch=8, tasks=16)
+STEPS = 2000
+
+
+def train_small(directory: Path, seeds=(0, 1), steps=STEPS) -> list[Path]:
+    return train(LinearICL(SMALL, seeds), directory, "small", steps, schedules.every(20, steps), quiet=True)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(path.iterdir()) if not file.name.startswith("resume")}
+
+
+def test_killed_at_twenty_random_moments_and_resumed_it_is_the_same_run_byte_for_byte(tmp_path, rng):
+    begin = time.monotonic()
+    whole = train_small(tmp_path / "whole")
+    duration = time.monotonic() - begin
+    kills = 0
+    while kills < 20:
+        process = get_context("fork").Process(target=train_small, args=(tmp_path / "killed",))
+        process.start()
+        time.sleep(rng.uniform(0, duration / 25))  # twenty of these end before the run does
+        if not process.is_alive():
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+        for path in (tmp_path / "killed").glob("*"):
+            if (path / "run.json").exists():  # whatever is visible after a kill is whole
+                run = open_run(path)
+                for step in run.steps:
+                    assert torch.isfinite(run.checkpoint(step)["p2"]).all()
+    assert kills == 20
+    assert not (tmp_path / "killed" / "small-seed0" / f"step-{STEPS:09d}.safetensors").exists()
+    resumed = train_small(tmp_path / "killed")
+    for one, other in zip(whole, resumed, strict=True):
+        assert contents(one).keys() == contents(other).keys()
+        for name, content in contents(one).items():
+            assert contents(other)[name] == content, name
+
+
+def test_a_finished_run_is_left_alone(tmp_path):
+    path = train_small(tmp_path, seeds=(0,), steps=60)[0]
+    before = {file: file.stat().st_mtime_ns for file in path.iterdir() if "step" in file.name}
+    train_small(tmp_path, seeds=(0,), steps=60)
+    assert {file: file.stat().st_mtime_ns for file in path.iterdir() if "step" in file.name} == before
+    assert len(open_run(path).metrics) == 60
+
+
+def test_a_run_can_be_made_longer(tmp_path):
+    long = train_small(tmp_path / "long", seeds=(0,), steps=100)[0]
+    train_small(tmp_path / "grown", seeds=(0,), steps=60)
+    grown = train_small(tmp_path / "grown", seeds=(0,), steps=100)[0]
+    assert contents(long) == contents(grown)
+
+
+def test_the_loss_is_logged_at_every_step_and_belongs_to_the_weights_saved_there(tmp_path):
+    run = open_run(train_small(tmp_path, seeds=(0,), steps=40)[0])
+    assert run.metrics.index.tolist() == list(range(40))
+    assert run.steps == [0, 20, 40]
+    fresh = LinearICL(SMALL, [0])
+    assert run.metrics.loc[0, "loss"] == pytest.approx(float(fresh.update()["loss"]), rel=1e-12)
+
+
+def test_a_seed_trains_the_same_alone_and_in_a_batch(tmp_path):
+    alone = open_run(train_small(tmp_path / "alone", seeds=(1,), steps=200)[0])
+    together = open_run(train_small(tmp_path / "together", seeds=(0, 1, 2), steps=200)[1])
+    np.testing.assert_allclose(alone.metrics["loss"], together.metrics["loss"], rtol=1e-9)
+
+
+def test_a_learning_rate_that_diverges_is_named_and_the_checkpoints_so_far_are_kept(tmp_path):
+    experiment = LinearICL(LinearICLConfig(batch=8, learning_rate=50.0), [4])
+    with pytest.raises(
+        DivergedError, match=r"wild-seed4: the loss is (nan|inf) at step \d+\. The learning rate is too"
+    ):
+        train(experiment, tmp_path, "wild", 2000, schedules.every(1, 2000), quiet=True)
+    run = open_run(tmp_path / "wild-seed4")
+    assert len(run.steps) > 1
+    assert torch.isfinite(run.checkpoint(run.steps[1])["p2"]).all()
+
+
+def test_the_number_of_threads_is_put_back(tmp_path):
+    torch.set_num_threads(2)
+    train_small(tmp_path, seeds=(0,), steps=20)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+
+
+def test_seeds_are_read_as_people_write_them():
+    assert seeds_of("3") == [3]
+    assert seeds_of("0,2,5") == [0, 2, 5]
+    assert seeds_of("0-3,7") == [0, 1, 2, 3, 7]
+
+
+def test_the_command_says_what_a_run_costs_and_refuses_nonsense():
+    help_text = CliRunner().invoke(app, ["linear-icl", "--help"]).output
+    assert "Cost:" in help_text
+    assert "Expect:" in help_text
+    for bad in (["--preset", "huge"], ["--seed", "x"], ["--seed", "1,1"]):
+        result = CliRunner().invoke(app, ["linear-icl", *bad])
+        assert result.exit_code == 2
+        assert "Error" in result.output
