@@ -80,7 +80,9 @@ def judgements(groups: dict[int, Group]) -> list[Verdict]:
     fit_exact = {n: group.per_seed("exact", "r2").min(1) for n, group in groups.items()}
     drift = {n: np.array([a.conserved_drift for a in group.alignments["exact"]]) for n, group in groups.items()}
     reached = np.concatenate([g.per_seed("exact", "measured_half_time") for g in groups.values()])
-    in_order = (reached[:, 1:] > reached[:, :-1]).all(1)
+    in_order = np.array(
+        [bool((later > earlier).all()) for later, earlier in zip(reached[:, 1:], reached[:, :-1], strict=True)]
+    )
     return [
         Verdict(
             "modes with larger eigenvalues are learned first, one after another",
@@ -93,8 +95,8 @@ def judgements(groups: dict[int, Group]) -> list[Verdict]:
             "a(t) follows the logistic of Eq 13, excellent agreement",
             "Fig 2A, Eq 13",
             "R² of the worst mode: " + by_context(fit, spread),
-            judge(1 - fit[middle].mean(), 0.02, 0.15),
-            "the shape is right at every N; the time is not (next row)",
+            judge(1 - min(float(values.mean()) for values in fit.values()), 0.02, 0.25),
+            "excellent for long contexts; for short ones the shape is right but the time is not (next row)",
         ),
         Verdict(
             "t* = ln(a_inf / a_0) / (2 s²)",

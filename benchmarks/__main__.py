@@ -2,10 +2,12 @@
 
 import warnings
 
-from benchmarks import series, spectra
+from benchmarks import series, spectra, transitions
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")  # of the libraries compared with
     spectra.run()
     print()
     series.run()
+    print()
+    transitions.run()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from probes.series import read_series
+from probes.series import read_series, require_scalar
 
 Lags = Float64[np.ndarray, " lags"]
 
@@ -45,7 +45,7 @@ def printed_loss_autocorrelation(loss: Any) -> Lags:
 
 def _above_end(loss: Any, end: float | None) -> Float64[np.ndarray, " n"]:
     series, _ = read_series(loss, name="loss")
-    return series - (series[-max(1, len(series) // 100) :].mean() if end is None else end)
+    return series - (series[-max(1, len(series) // 100) :].mean() if end is None else require_scalar(end, "end"))
 
 
 def _lagged_sums(series: Float64[np.ndarray, " n"]) -> Lags:

@@ -25,7 +25,7 @@ import pandas as pd
 from jaxtyping import Float64
 
 from probes.autocorrelation import loss_autocorrelation
-from probes.series import read_series
+from probes.series import read_series, require_scalar
 
 Curve = Float64[np.ndarray, " n"]
 Binned = Float64[np.ndarray, " bins"]
@@ -68,13 +68,14 @@ def loss_autocorrelation_curvature(loss: Any, *, spacing: float = 1.0, smoothing
     spacing is the number of steps (or the time) between two values of the loss. Peaks fall at the times the modes are
     learned, counted from the first value.
     """
-    if not spacing > 0:
+    if require_scalar(spacing, "spacing") <= 0:
         raise ValueError(f"spacing is {spacing}: a positive number of steps is expected")
     correlation = loss_autocorrelation(loss)
     if len(correlation) < 5:
         raise ValueError(f"loss has {len(correlation)} entries: at least 5 are needed")
     # lag 0 has no logarithm; beyond it, lags closer together than the bins carry nothing new
     lags = np.arange(1, len(correlation))
+    _check_smoothing(smoothing, float(np.log(lags[-1])))
     x, y, _ = _binned(correlation[1:], np.log(lags), smoothing)
     at = np.exp(x)
     return pd.DataFrame({"lag": at * spacing, "curvature": _derivatives(y, x, smoothing)[1]})
@@ -102,7 +103,7 @@ def peaks(values: Any, steps: Any, *, prominence: float = 0.05) -> pd.DataFrame:
         tilt = below_left * right / (left * (left - right)) - below_right * left / (right * (left - right))
         shift = here + (tilt / (2 * bend) if bend > 0 else 0.0)
         rows.append({"step": float(np.exp(x[top] + shift)), "height": float(series[top]), "prominence": float(height)})
-    return pd.DataFrame(rows, columns=["step", "height", "prominence"])
+    return pd.DataFrame(rows, columns=["step", "height", "prominence"], dtype=np.float64)
 
 
 def _log(at: Curve) -> Curve:
@@ -112,17 +113,21 @@ def _log(at: Curve) -> Curve:
 
 
 def _derivatives(series: Curve, x: Curve, smoothing: float) -> tuple[Curve, Curve]:
-    if not smoothing > 0:
-        raise ValueError(f"smoothing is {smoothing}: a positive width is expected")
-    if smoothing > x[-1] - x[0]:
-        raise ValueError(
-            f"smoothing is {smoothing:g}, but the series is only {x[-1] - x[0]:g} long on this axis: "
-            "there is nothing left to differentiate"
-        )
+    _check_smoothing(smoothing, float(x[-1] - x[0]))
     at, mean, weight = _binned(series, x, smoothing)
     width = np.maximum(smoothing, _reach(at))
     first, second = _local_parabolas(at, mean, weight, width)
     return np.interp(x, at, first), np.interp(x, at, second)
+
+
+def _check_smoothing(smoothing: float, length: float) -> None:
+    if require_scalar(smoothing, "smoothing") <= 0:
+        raise ValueError(f"smoothing is {smoothing}: a positive width is expected")
+    if smoothing > length:
+        raise ValueError(
+            f"smoothing is {smoothing:g}, but the series is only {length:g} long on this axis: "
+            "there is nothing left to differentiate"
+        )
 
 
 def _reach(at: Curve) -> Curve:
@@ -162,7 +167,12 @@ def _local_parabolas(at: Curve, mean: Curve, weight: Curve, width: Curve) -> tup
         design = moments[:, np.add.outer(np.arange(3), np.arange(3))]
         centred = mean[None, low:high] - mean[rows, None]
         target = np.einsum("ij,ijp->ip", w * centred, powers[..., :3])
-        coefficients = np.linalg.solve(design, target[..., None])[..., 0]
+        try:
+            coefficients = np.linalg.solve(design, target[..., None])[..., 0]
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "some steps lie too close together, for how far apart others are, to differentiate"
+            ) from None
         first[rows] = coefficients[:, 1] / width[rows]
         second[rows] = 2 * coefficients[:, 2] / width[rows] ** 2
     return first, second

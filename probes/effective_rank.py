@@ -70,7 +70,7 @@ def spectrum_marginalized_effective_rank(values: Any, removed: int = 4) -> Any:
     if removed < 0:
         raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
     s = _spectrum(values).sort(dim=-1, descending=True).values
-    left_over = int((s > 0).sum(-1).min())
+    left_over = int(torch.as_tensor(spectrum_rank(s)).min())
     if removed >= left_over:
         raise ValueError(
             f"removed is {removed}, but a matrix of this batch has only {left_over} non-zero singular values: "
@@ -79,7 +79,15 @@ def spectrum_marginalized_effective_rank(values: Any, removed: int = 4) -> Any:
     return in_kind(torch.stack([_entropy_rank(s[..., k:]) for k in range(removed + 1)], dim=-1), values)
 
 
+def spectrum_rank(values: Any) -> Any:
+    """How many singular values [..., k] exceed the rounding of float64 relative to the largest; 0 for a zero matrix."""
+    s = torch.as_tensor(values).double()
+    smallest = s.shape[-1] * torch.finfo(torch.float64).eps * s.amax(-1, keepdim=True)
+    return in_kind((s > smallest).sum(-1), values)
+
+
 def _entropy_rank(s: Tensor) -> Tensor:
+    s = _scaled(s)
     p = s / s.sum(-1, keepdim=True)
     return torch.exp(-torch.special.xlogy(p, p).sum(-1))
 

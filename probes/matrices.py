@@ -71,10 +71,9 @@ class Factored:
 
     def __getitem__(self, index: Any) -> "Factored":
         """Index the leading axes: `heads[3]`, `heads[:, 0]`."""
-        lead = len(self.shape) - 2
-        kept = torch.empty(self.shape[:-2], device="meta")[index].ndim if lead else -1
-        if kept < 0:
-            raise IndexError("this Factored has no leading axis to index")
+        parts = index if isinstance(index, tuple) else (index,)
+        if any(part is None or part is Ellipsis for part in parts) or len(parts) > len(self.shape) - 2:
+            raise IndexError(f"only the leading axes {self.shape[:-2]} of a Factored can be indexed, one by one")
         return self._like(self._left[index], self._right[index])
 
     def dense(self) -> Array:
@@ -130,6 +129,15 @@ def require_finite(matrix: "Tensor | Factored", name: str) -> None:
             )
 
 
+def require_moderate(matrix: "Tensor | Factored", name: str) -> None:
+    """Raise ValueError where a number is not finite, or so large that its square is not."""
+    require_finite(matrix, name)
+    parts = (matrix._left, matrix._right) if isinstance(matrix, Factored) else (matrix,)
+    largest = max(float(part.abs().max()) for part in parts)
+    if largest > 1e75:
+        raise ValueError(f"{name} holds numbers up to {largest:g}: products of them overflow, rescale it first")
+
+
 def require_same_shape(**matrices: "Tensor | Factored") -> None:
     """Raise ValueError if the last two axes of the named matrices differ."""
     shapes = {name: tuple(m.shape) for name, m in matrices.items()}
@@ -146,8 +154,14 @@ def require_same_shape(**matrices: "Tensor | Factored") -> None:
 
 
 def _tensor(array: Any, name: str) -> Tensor:
+    if isinstance(array, list | tuple) and any(isinstance(part, Tensor) for part in array):
+        array = torch.stack([torch.as_tensor(part) for part in array])
     if isinstance(array, Tensor):
         tensor = array.detach()
+        if tensor.layout != torch.strided:
+            raise ValueError(f"{name} is stored as {tensor.layout}: an ordinary (strided) tensor is expected")
+        if tensor.is_floating_point() and tensor.itemsize < 2:
+            tensor = tensor.float()  # one-byte floats can be stored but not computed with
     else:
         try:
             given = np.asarray(array)
@@ -155,6 +169,8 @@ def _tensor(array: Any, name: str) -> Tensor:
             raise ValueError(f"{name} is not a rectangular array: {error}") from None
         if given.dtype.kind not in "fiu":
             raise ValueError(f"{name} has dtype {given.dtype}: real floating-point numbers are expected")
+        if given.dtype.itemsize > 8 or not given.dtype.isnative:
+            given = given.astype(np.float64)
         # torch shares memory with any array but a read-only or reversed one; those are copied
         shareable = given.flags.writeable and all(stride >= 0 for stride in given.strides)
         tensor = torch.from_numpy(given if shareable else given.copy())

@@ -19,6 +19,7 @@ from probes.effective_rank import (
     spectrum_effective_rank,
     spectrum_marginalized_effective_rank,
     spectrum_participation_ratio,
+    spectrum_rank,
     spectrum_stable_rank,
 )
 from probes.matrices import Factored
@@ -84,7 +85,7 @@ def measure(
 
 def _numbers(now: Matrix, final: Matrix, before: Matrix | None, removed: int) -> Iterator[Row]:
     values = torch.as_tensor(singular_values(now))
-    size, rank = float(values.max()), int((values > 0).sum())
+    size, rank = float(values.max()), int(spectrum_rank(values))
     for name, function in _SPECTRAL.items():
         if size == 0 and name != "norm":
             yield name, None, np.nan, "the matrix is zero"

@@ -12,12 +12,11 @@ later end up the larger (a_inf is about 1 / s), so "without the largest" and "wi
 Equal final singular values leave the vectors within their space arbitrary; amplitudes are then defined only as a sum.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from probes.effective_rank import spectrum_effective_rank
@@ -26,7 +25,7 @@ from probes.spectra import SVD, singular_values, thin_svd
 from probes.times import half_time
 
 
-def mode_amplitudes(matrix: Any, basis: SVD) -> Any:
+def mode_amplitudes(matrix: Any, basis: Any) -> Any:
     """u_k^T M v_k for every mode of `basis` (the `thin_svd` of the final matrix): [..., k].
 
     Takes one checkpoint at a time, so that a long run never has to be in memory at once.
@@ -40,26 +39,27 @@ def mode_amplitudes(matrix: Any, basis: SVD) -> Any:
     return in_kind((u * (given.double() @ v)).sum(-2), matrix)
 
 
-def mode_trajectories(matrices: Sequence[Any], final: Any = None, modes: int | None = None) -> Any:
+def mode_trajectories(matrices: Iterable[Any], final: Any = None, modes: int | None = None) -> Any:
     """Amplitudes of the leading modes of `final` (default: the last matrix) at each time: [time, ..., modes]."""
+    matrices = list(matrices)
     if len(matrices) == 0:
         raise ValueError("matrices is empty: at least one matrix is expected")
     basis = thin_svd(matrices[-1] if final is None else final)
     if modes is not None and not 1 <= modes <= basis.values.shape[-1]:
         raise ValueError(f"modes is {modes}: between 1 and {basis.values.shape[-1]} is expected")
     basis = SVD(basis.left[..., :modes], basis.values[..., :modes], basis.right[..., :modes])
-    amplitudes = [mode_amplitudes(matrix, basis) for matrix in matrices]
-    if isinstance(amplitudes[0], Tensor):
-        return torch.stack(amplitudes)
-    return np.stack(amplitudes)
+    amplitudes = torch.stack([torch.as_tensor(mode_amplitudes(matrix, basis)) for matrix in matrices])
+    return in_kind(amplitudes, *matrices)
 
 
-def convergence_order(trajectories: Float64[Array, "time k"], steps: Any) -> list[int]:
+def convergence_order(trajectories: Any, steps: Any) -> list[int]:
     """Modes by the step at which each first reached half of its final amplitude, earliest first.
 
     A mode that ends at zero has not converged to anything and comes last.
     """
     curves = np.asarray(trajectories, dtype=np.float64)
+    if curves.ndim != 2:
+        raise ValueError(f"trajectories has shape {curves.shape}: [time, modes] of one matrix is expected")
     final = np.abs(curves[-1])
     reached = [
         half_time(curve, steps, start=0.0) if size > 1e-12 * final.max() else np.inf
@@ -68,10 +68,15 @@ def convergence_order(trajectories: Float64[Array, "time k"], steps: Any) -> lis
     return [int(k) for k in np.argsort(reached, kind="stable")]
 
 
-def remove_modes(matrix: Any, basis: SVD, modes: Sequence[int]) -> Factored | Array:
+def remove_modes(matrix: Any, basis: Any, modes: Iterable[int]) -> Factored | Array:
     """(I - U U^T) M (I - V V^T) with the named modes of `basis` in U and V: the matrix without those directions."""
     given = read(matrix, "matrix")
-    u, v = (x[..., list(modes)] for x in _vectors(given, basis))
+    require_finite(given, "matrix")
+    vectors = _vectors(given, basis)
+    chosen, count = list(modes), vectors[0].shape[-1]
+    if len(set(chosen)) < len(chosen) or any(not 0 <= k < count for k in chosen):
+        raise ValueError(f"modes is {chosen}: different modes between 0 and {count - 1} are expected")
+    u, v = (x[..., chosen] for x in vectors)
     if isinstance(given, Factored):
         left, right = (f.double() for f in factors(given))
         return Factored(in_kind(left - u @ (u.mT @ left), matrix), in_kind(right - (right @ v) @ v.mT, matrix))
@@ -80,7 +85,7 @@ def remove_modes(matrix: Any, basis: SVD, modes: Sequence[int]) -> Factored | Ar
     return in_kind(rest - (rest @ v) @ v.mT, matrix)
 
 
-def marginalized_effective_rank_by_mode(matrix: Any, basis: SVD, order: Sequence[int], removed: int = 4) -> Any:
+def marginalized_effective_rank_by_mode(matrix: Any, basis: Any, order: Sequence[int], removed: int = 4) -> Any:
     """Effective rank once the first k modes of `order` are taken out, for k = 0 .. removed: [..., removed + 1].
 
     order is usually `convergence_order` of the run: this is the paper's reading by convergence. basis is the
@@ -89,6 +94,8 @@ def marginalized_effective_rank_by_mode(matrix: Any, basis: SVD, order: Sequence
     if not 0 <= removed <= len(order):
         raise ValueError(f"removed is {removed}: between 0 and the {len(order)} modes of order is expected")
     size = torch.as_tensor(singular_values(matrix)).amax(-1)
+    if (size == 0).any():
+        raise ValueError("the matrix is zero: it has no effective rank")
     ranks = []
     for k in range(removed + 1):
         left_over = torch.as_tensor(singular_values(remove_modes(matrix, basis, order[:k])))
@@ -98,7 +105,9 @@ def marginalized_effective_rank_by_mode(matrix: Any, basis: SVD, order: Sequence
     return in_kind(torch.stack(ranks, dim=-1), matrix)
 
 
-def _vectors(matrix: Tensor | Factored, basis: SVD) -> tuple[Tensor, Tensor]:
+def _vectors(matrix: Tensor | Factored, basis: Any) -> tuple[Tensor, Tensor]:
+    if not isinstance(basis, SVD):
+        raise ValueError(f"basis is a {type(basis).__name__}: pass probes.thin_svd(final)")
     u, v = torch.as_tensor(basis.left), torch.as_tensor(basis.right)
     if (u.shape[-2], v.shape[-2]) != tuple(matrix.shape[-2:]):
         raise ValueError(

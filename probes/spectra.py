@@ -72,8 +72,15 @@ def frobenius_norm(matrix: Any) -> Any:
     given = read(matrix, "matrix")
     if not isinstance(given, Factored):
         require_finite(given, "matrix")
-        return in_kind(torch.linalg.matrix_norm(given.double()), matrix)
-    return in_kind(torch.linalg.vector_norm(torch.as_tensor(singular_values(matrix)), dim=-1), matrix)
+        return in_kind(_norm(given.double().flatten(-2)), matrix)
+    return in_kind(_norm(torch.as_tensor(singular_values(matrix))), matrix)
+
+
+def _norm(numbers: Tensor) -> Tensor:
+    """Root of the sum of squares over the last axis, for numbers whose squares may overflow or vanish."""
+    largest = numbers.abs().amax(-1, keepdim=True)
+    scale = torch.where(largest > 0, largest, 1.0)
+    return torch.linalg.vector_norm(numbers / scale, dim=-1) * scale[..., 0]
 
 
 def thin_svd_tensors(matrix: Tensor | Factored) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,8 +121,11 @@ def _block_values(
     """The Gram route, and QR for the matrices of the block where its error bound is too large."""
     gram_left, gram_right = _gram(left), _gram(right.mT)
     scale = torch.linalg.matrix_norm(gram_left) * torch.linalg.matrix_norm(gram_right)
-    if not torch.isfinite(scale).all():
-        return torch.full_like(scale, torch.nan)[:, None].expand(-1, left.shape[-1])  # the caller says where
+    too_large = ~torch.isfinite(scale)
+    if too_large.any():
+        if not (torch.isfinite(left).all() and torch.isfinite(right).all()):
+            return torch.full_like(scale, torch.nan)[:, None].expand(-1, left.shape[-1])  # the caller says where
+        gram_left[too_large], gram_right[too_large] = torch.eye(left.shape[-1], dtype=torch.float64), 0.0  # QR below
     cholesky, failed = torch.linalg.cholesky_ex(gram_left)
     squares = cholesky.mT @ gram_right @ cholesky
     squares[failed > 0] = 0.0

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from probes.matrices import Factored, factors, in_kind, read, require_finite, require_same_shape
+from probes.matrices import Factored, factors, in_kind, read, require_moderate, require_same_shape
 from probes.spectra import thin_svd_tensors
 
 
@@ -112,8 +112,8 @@ def _distance(earlier: Tensor | Factored, final: Tensor | Factored, normalised: 
 
 def _check(a: Tensor | Factored, b: Tensor | Factored, name_a: str, name_b: str, rank: int | None) -> None:
     require_same_shape(**{name_a: a, name_b: b})
-    require_finite(a, name_a)
-    require_finite(b, name_b)
+    require_moderate(a, name_a)
+    require_moderate(b, name_b)
     if rank is not None and not 1 <= rank <= min(a.shape[-2:]):
         raise ValueError(f"rank is {rank}: between 1 and {min(a.shape[-2:])} is expected for matrices {tuple(a.shape)}")
 

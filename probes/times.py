@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from probes.series import read_series
+from probes.series import read_series, require_scalar
 
 
 def half_time(values: Any, steps: Any = None, *, start: float | None = None, end: float | None = None) -> float:
     """First step at which the series is halfway from `start` (default: its first value) to `end` (its last)."""
     series, at = read_series(values, steps, least=2)
-    start = float(series[0]) if start is None else start
-    end = float(series[-1]) if end is None else end
+    start = float(series[0]) if start is None else require_scalar(start, "start")
+    end = float(series[-1]) if end is None else require_scalar(end, "end")
     if start == end:
         raise ValueError(f"start and end are both {start:g}: there is no way to be halfway along")
     progress = (series - start) / (end - start) - 0.5
@@ -35,7 +35,7 @@ def settling_time(values: Any, steps: Any = None, *, tolerance: float = 0.05, en
     series, at = read_series(values, steps, least=2)
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance is {tolerance}: a fraction of the range, between 0 and 1, is expected")
-    end = series[-1] if end is None else end
+    end = float(series[-1]) if end is None else require_scalar(end, "end")
     spread = float(series.max() - series.min())
     if spread == 0:
         raise ValueError(f"the series is constant at {series[0]:g}: it has nothing to settle from")

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from analyses.__main__ import ANALYSES, app
 from analyses.verdicts import FAILS, HOLDS, IN_PART, judge, percent, spread
 
+pytestmark = pytest.mark.xdist_group("analyses")  # one worker trains the runs once
+
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):

@@ -97,3 +97,31 @@ def test_what_is_not_a_spectrum_is_refused():
         probes.spectrum_effective_rank([1.0, -1.0])
     with pytest.raises(ValueError, match="singular values"):
         probes.spectrum_effective_rank([])
+
+
+def test_spectra_may_come_in_any_order():
+    assert probes.spectrum_marginalized_effective_rank([1.0, 8.0, 1.0, 1.0], 1)[1] == pytest.approx(3)
+    assert probes.spectrum_stable_rank([1.0, 4.0, 2.0]) == pytest.approx(21 / 16)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150, 1e308])
+def test_scales_at_the_ends_of_float64_do_not_matter(scale):
+    for summary in SUMMARIES:
+        assert summary(scale * np.eye(3) if scale < 1e308 else scale * np.eye(3) / 2) == pytest.approx(3)
+
+
+def test_rounding_does_not_count_as_a_component(rng):
+    direction = rng.standard_normal(5)
+    with pytest.raises(ValueError, match="only 1 non-zero singular values"):
+        probes.marginalized_effective_rank(np.outer(direction, direction), removed=1)
+
+
+def test_one_exhausted_matrix_of_a_batch_is_enough_to_refuse():
+    with pytest.raises(ValueError, match="only 1 non-zero"):
+        probes.spectrum_marginalized_effective_rank([[3.0, 2.0, 1.0], [3.0, 0.0, 0.0]], 1)
+    with pytest.raises(ValueError, match="finite and not negative"):
+        probes.spectrum_effective_rank([1.0, np.nan])
+
+
+def test_four_components_are_removed_unless_said_otherwise():
+    assert probes.marginalized_effective_rank(np.eye(6)).shape == (5,)

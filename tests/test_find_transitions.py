@@ -2,23 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 
 import probes
-from models.linear_icl.theory import PrintedTheory
-
-SETTINGS = {
-    "four modes": PrintedTheory([1, 0.5, 0.25, 0.125], 128, 1e-3),
-    "three, wide apart": PrintedTheory([1, 0.4, 0.16], 64, 1e-3),
-    "three, short context": PrintedTheory([1, 0.5, 0.25], 32, 1e-3),
-}
-
-
-def noisy_loss(theory, noise, seed, spacing=0.01):
-    """The loss at every step of learning rate `spacing`, noise in proportion to the loss, to five times the last t*."""
-    times = np.arange(0, 5 * theory.half_times[-1], spacing)
-    loss = theory.loss(times)
-    return loss * (1 + noise * np.random.default_rng(seed).standard_normal(len(times))), times
+from benchmarks.known_series import CLIFFS as SETTINGS
+from benchmarks.known_series import NOTHING_HAPPENS, noisy_loss, nothing
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.15])
@@ -53,50 +40,11 @@ def test_intervals_cover_the_true_half_drop_about_as_often_as_they_say():
     assert np.mean(covered) > 0.8
 
 
-def decay(rng, n, kind):
-    steps = np.arange(1, n + 1.0)
-    noise = 10 ** rng.uniform(-2, -0.5) * rng.standard_normal(n)
-    match kind:
-        case "white noise":
-            return noise, steps
-        case "exponential":
-            return np.exp(-steps / (n * 10 ** rng.uniform(-2, 0))) + noise, steps
-        case "exponential, noise in proportion":
-            return (np.exp(-steps / (n * 10 ** rng.uniform(-2, 0))) + 0.2) * (1 + noise), steps
-        case "power law":
-            return steps ** -rng.uniform(0.1, 1.5) + 0.1 * noise, steps
-        case "power law without noise":
-            return steps ** -rng.uniform(0.1, 1.5), steps
-        case "random walk":
-            return np.cumsum(rng.standard_normal(n)), steps
-        case "slow random walk":
-            walk = np.cumsum(rng.standard_normal(n)) / np.sqrt(n)
-            return walk + 10 ** rng.uniform(-1.5, 0.5) * rng.standard_normal(n), steps
-        case "autocorrelated":
-            return lfilter([1.0], [1, -0.95], rng.standard_normal(n)), steps
-        case "kink":
-            bend = n * rng.uniform(0.1, 0.7)
-            return np.where(steps < bend, 1 - 0.8 * steps / bend, 0.2) + noise, steps
-
-
-NOTHING_HAPPENS = [
-    "white noise",
-    "exponential",
-    "exponential, noise in proportion",
-    "power law",
-    "power law without noise",
-    "random walk",
-    "slow random walk",
-    "autocorrelated",
-    "kink",
-]
-
-
 @pytest.mark.parametrize("kind", NOTHING_HAPPENS)
 def test_at_most_one_false_alarm_in_forty_where_nothing_happens(kind):
     alarms = 0
     for seed in range(40):
-        values, steps = decay(np.random.default_rng([7, seed]), (1000, 4000, 20000)[seed % 3], kind)
+        values, steps = nothing(kind, (1000, 4000, 20000)[seed % 3], np.random.default_rng([7, seed]))
         alarms += len(probes.find_transitions(values, steps)) > 0
     assert alarms <= 1
 
@@ -169,3 +117,99 @@ def test_the_table_has_its_columns_even_when_it_is_empty():
 def test_what_is_not_a_usable_series_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def logistic(steps, centre, width):
+    return 1 / (1 + np.exp((steps - centre) / width))
+
+
+def test_strength_and_width_are_those_of_the_planted_step(rng):
+    steps = np.arange(0, 4000.0)
+    values = 2 * logistic(steps, 600, 40) + logistic(steps, 2200, 120) + 0.02 * rng.standard_normal(4000)
+    cliffs = probes.find_transitions(values, steps).query("kind == 'cliff'")
+    np.testing.assert_allclose(cliffs["step"], [600, 2200], rtol=0.01)
+    np.testing.assert_allclose(cliffs["strength"], [2 / 3, 1 / 3], rtol=0.1)
+    np.testing.assert_allclose(cliffs["width"], [40, 120], rtol=0.2)
+    assert (cliffs["strength"] <= 1).all()
+    assert ((cliffs["high"] - cliffs["low"]) < 0.5 * cliffs["width"]).all()
+    assert ((cliffs["low"] < cliffs["step"]) & (cliffs["step"] < cliffs["high"])).all()
+
+
+def test_the_shape_of_a_squared_loss_is_recognised():
+    steps = np.arange(0, 3000.0)
+    found = probes.find_transitions(logistic(steps, 1000, 50) ** 2, steps)
+    half = 1000 - 50 * np.log(1 + np.sqrt(2))  # (1 - a)^2 = 1/2
+    assert found["step"][0] == pytest.approx(half, rel=2e-3)
+    assert found["width"][0] == pytest.approx(50, rel=0.05)
+
+
+def test_one_cliff_is_listed_once_even_if_its_values_are_coarse():
+    steps = np.arange(1.0, 2001)
+    found = probes.find_transitions(np.round(logistic(steps, 800, 40) * 20) / 20, steps)
+    assert (found["kind"] == "cliff").sum() == 1
+
+
+def test_a_bump_that_comes_back_is_no_cliff(rng):
+    steps = np.arange(0, 3000.0)
+    bump = np.exp(-0.5 * ((steps - 1200) / 60) ** 2) + 0.03 * rng.standard_normal(3000)
+    assert "cliff" not in set(probes.find_transitions(bump, steps)["kind"])
+
+
+def test_two_dips_are_two_and_as_deep_as_planted(rng):
+    steps = np.arange(1, 8000.0)
+    values = 5 + 0.2 * rng.standard_normal(len(steps))
+    for at in (600, 3500):
+        values -= 2 * np.exp(-0.5 * (np.log(steps / at) / 0.15) ** 2)
+    dips = probes.find_transitions(values, steps).query("kind == 'dip'")
+    np.testing.assert_allclose(dips["step"], [600, 3500], rtol=0.05)
+    assert ((dips["low"] < dips["step"]) & (dips["step"] < dips["high"])).all()
+    # the depth is that of a block mean against its neighbours, so somewhat less than that of the very bottom
+    assert dips["strength"].between(0.35, 0.8).all()
+
+
+def test_intervals_of_dips_cover_the_bottom():
+    covered = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        steps = np.arange(1, 5000.0)
+        values = 5 - 2 * np.exp(-0.5 * ((steps - 1500) / 200) ** 2) + 0.5 * rng.standard_normal(len(steps))
+        dip = probes.find_transitions(values, steps).query("kind == 'dip'").iloc[0]
+        covered.append(dip["low"] <= 1500 <= dip["high"])
+        assert dip["high"] - dip["low"] < 200
+    assert np.mean(covered) >= 0.8
+
+
+def test_a_big_cliff_followed_by_a_small_dip_stays_a_cliff(rng):
+    steps = np.arange(1, 6000.0)
+    values = (
+        logistic(steps, 1000, 30) - 0.08 * np.exp(-0.5 * ((steps - 1300) / 60) ** 2) + 0.005 * rng.standard_normal(5999)
+    )
+    kinds = probes.find_transitions(values, steps)["kind"]
+    assert "cliff" in set(kinds)
+
+
+def test_only_the_cliff_at_the_intervention_is_marked(rng):
+    steps = np.arange(0, 4000.0)
+    values = logistic(steps, 600, 20) + logistic(steps, 2500, 40) + 0.02 * rng.standard_normal(4000)
+    found = probes.find_transitions(values, steps, interventions=600)
+    assert found["kind"].tolist()[:2] == ["intervention", "cliff"]
+
+
+def test_settling_lies_where_a_tenth_is_left_and_has_an_interval(rng):
+    steps = np.arange(0, 4000.0)
+    found = probes.find_transitions(logistic(steps, 1000, 60) + 0.002 * rng.standard_normal(4000), steps)
+    settled = found[found["kind"] == "settled"].iloc[0]
+    assert settled["step"] == pytest.approx(1000 + 60 * np.log(9), abs=15)
+    assert settled["low"] < settled["step"] < settled["high"]
+
+
+def test_an_empty_table_has_the_types_of_a_full_one():
+    values, steps = noisy_loss(SETTINGS["three, short context"], 0.0, 0, spacing=0.1)
+    assert (
+        probes.find_transitions(np.ones(50)).dtypes.tolist() == probes.find_transitions(values, steps).dtypes.tolist()
+    )
+
+
+def test_steps_far_from_the_start_of_training_are_refused_with_what_to_do():
+    with pytest.raises(ValueError, match=r"pass steps - steps\[0\]"):
+        probes.find_transitions(np.random.default_rng(0).standard_normal(2000), np.arange(2000) + 1.7e9)

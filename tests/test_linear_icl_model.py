@@ -128,6 +128,10 @@ def test_impossible_settings_are_refused_by_name(change, message):
         LinearICL(LinearICLConfig(tasks=3), [0])
 
 
+# one worker trains these once
+together = pytest.mark.xdist_group("linear-icl")
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Five seeds of the quick setting at N = 32 and at N = 8."""
@@ -141,6 +145,7 @@ def trained(tmp_path_factory):
     return found
 
 
+@together
 @pytest.mark.slow
 def test_sgd_follows_the_exact_flow_mode_by_mode(trained):
     for run in trained[32]:
@@ -151,6 +156,7 @@ def test_sgd_follows_the_exact_flow_mode_by_mode(trained):
         assert modes["r2"].min() > 0.99
 
 
+@together
 @pytest.mark.slow
 def test_at_short_context_sgd_sides_with_the_exact_flow_against_the_printed_form(trained):
     exact = [probes.align(run, exact_theory(run.config, run.theory)).modes for run in trained[8]]

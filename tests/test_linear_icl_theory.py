@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import probes
-from models.linear_icl.theory import ExactTheory, PrintedTheory
+from models.linear_icl.theory import ExactTheory, PrintedTheory, check_setting
 
 S = [1, 0.5, 0.25, 0.125]
 
@@ -109,3 +109,42 @@ def test_loss_half_times_are_where_each_mode_has_brought_half_of_its_loss():
 def test_impossible_settings_are_refused_by_name(theory, arguments, message):
     with pytest.raises(ValueError, match=message):
         theory(*arguments)
+
+
+def test_tasks_of_other_power_move_the_fixed_point_and_the_flow_arrives_there():
+    theory = ExactTheory([1, 0.5, 0.25], 16, 1e-3, task_power=[0.4, 1.5, 0.9])
+    np.testing.assert_allclose(theory.modes([5000.0])[0], theory.fixed_point, rtol=1e-6)
+    assert theory.loss([5000.0])[0] == pytest.approx(theory.final_loss, rel=1e-8)
+    assert not np.allclose(theory.fixed_point, ExactTheory([1, 0.5, 0.25], 16, 1e-3).fixed_point, rtol=1e-2)
+
+
+def test_slow_tasks_and_modes_at_the_edge_of_being_learned_have_finite_half_times():
+    assert np.isfinite(ExactTheory([1, 0.5], 32, 1e-3, task_power=[0.05, 0.05]).half_times).all()
+    edge = ExactTheory([1, 0.5, 0.25, 0.035], 8, 1e-3)
+    assert edge.learned.all()
+    assert np.isfinite(edge.half_times).all()
+    assert np.isinf(ExactTheory([1, 0.5], 8, 1e-3, task_power=[0, 0]).half_times).all()
+
+
+def test_half_times_are_exact_for_a_large_start_too():
+    theory = PrintedTheory([1, 0.5], 16, 0.1)
+    np.testing.assert_allclose(np.diag(theory.modes(theory.half_times)), theory.fixed_point / 2, rtol=1e-10)
+    exact = ExactTheory([1, 0.5], 16, 0.1)
+    np.testing.assert_allclose(np.diag(exact.modes(exact.half_times)), exact.fixed_point / 2, rtol=1e-4)
+    with pytest.raises(ValueError, match="there is no half-time"):
+        _ = PrintedTheory([1, 0.5], 8, 5.0).half_times
+
+
+def test_times_may_repeat_or_be_zero_but_must_be_times():
+    theory = ExactTheory([1, 0.5], 16, 1e-3)
+    np.testing.assert_allclose(theory.modes([0.0]), [[1e-3, 1e-3]])
+    twice = theory.modes([1.0, 1.0, 2.0])
+    np.testing.assert_array_equal(twice[0], twice[1])
+    assert (twice[2] > twice[1]).all()
+    assert PrintedTheory([1, 0.5], 16, 1e-3).conserved([0.0, 1.0]).tolist() == [0, 0]
+    for bad in ([], [np.nan], [-1.0], [2.0, 1.0]):
+        with pytest.raises(ValueError, match="times must not be empty"):
+            theory.modes(bad)
+    for context in (1.5, float("nan")):
+        with pytest.raises(ValueError, match="at least one example"):
+            check_setting([1.0], context, 1e-3)

@@ -96,3 +96,50 @@ def test_what_cannot_be_done_is_refused_by_name():
         probes.mode_trajectories([])
     with pytest.raises(ValueError, match="modes is 7: between 1 and 6"):
         probes.mode_trajectories([final], modes=7)
+
+
+def test_another_final_matrix_and_fewer_modes_can_be_asked_for():
+    run, other = [random_factors(seed=i) for i in range(3)], random_factors(seed=9)
+    found = probes.mode_trajectories(run, final=other, modes=2)
+    assert found.shape == (3, 2)
+    basis = probes.thin_svd(other)
+    np.testing.assert_allclose(found[1], probes.mode_amplitudes(run[1], basis)[:2])
+    np.testing.assert_allclose(probes.mode_trajectories(iter(run)), probes.mode_trajectories(run))
+
+
+def test_removal_projects_from_both_sides():
+    basis, matrix = probes.thin_svd(random_factors()), random_factors(seed=1)
+    u, v = basis.left[:, :2], basis.right[:, :2]
+    expected = (np.eye(40) - u @ u.T) @ dense(matrix) @ (np.eye(30) - v @ v.T)
+    np.testing.assert_allclose(probes.remove_modes(matrix, basis, [0, 1]).dense(), expected, atol=1e-10)
+    np.testing.assert_allclose(probes.remove_modes(dense(matrix), basis, [0, 1]), expected, atol=1e-10)
+
+
+def test_a_mode_that_ends_at_zero_comes_last_whatever_the_signs():
+    assert probes.convergence_order(np.array([[0.0, 0.0], [1.0, -1.0], [0.0, -2.0]]), range(3)) == [1, 0]
+
+
+def test_one_exhausted_head_of_a_batch_is_enough_to_refuse():
+    basis = probes.thin_svd(np.stack([np.diag([2.0, 1.0, 0.5]), np.diag([2.0, 0.0, 0.0])]))
+    heads = np.stack([np.diag([2.0, 1.0, 0.5]), np.diag([2.0, 0.0, 0.0])])
+    with pytest.raises(ValueError, match="removing 1 modes leaves nothing"):
+        probes.marginalized_effective_rank_by_mode(heads, basis, [0, 1], removed=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, b: probes.remove_modes(m, b, [0, 0]), r"modes is \[0, 0\]: different modes between 0 and 5"),
+        (lambda m, b: probes.remove_modes(m, b, [9]), r"modes is \[9\]"),
+        (lambda m, b: probes.remove_modes(m, b, [-1]), r"modes is \[-1\]"),
+        (lambda m, b: probes.mode_amplitudes(m, np.linalg.svd(np.eye(4))), r"pass probes\.thin_svd\(final\)"),
+        (lambda m, b: probes.mode_amplitudes(np.full((40, 30), np.nan), b), "holds nan at index"),
+        (lambda m, b: probes.remove_modes(np.full((40, 30), np.nan), b, [0]), "holds nan at index"),
+        (lambda m, b: probes.convergence_order(np.ones((5, 2, 3)), range(5)), r"trajectories has shape \(5, 2, 3\)"),
+        (lambda m, b: probes.marginalized_effective_rank_by_mode(np.zeros((40, 30)), b, [0], 1), "the matrix is zero"),
+    ],
+)
+def test_more_that_cannot_be_done_is_refused_by_name(call, message):
+    matrix = random_factors()
+    with pytest.raises(ValueError, match=message):
+        call(matrix, probes.thin_svd(matrix))

@@ -1,7 +1,9 @@
 """Autocorrelation, curvature and times of one series, against sums done the long way and theory with known times."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,5 +150,74 @@ def test_settling_time_is_the_last_time_it_comes_within_reach():
     ],
 )
 def test_what_is_not_a_usable_series_is_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_dense_and_sparse_stretches_count_alike():
+    # the left half is sampled twenty times as densely; the smoothed derivative must not notice
+    x = np.concatenate((np.linspace(0, 6, 601)[:-1], np.linspace(6, 12, 61)))
+    found = probes.curvature(np.sin(2 * x), np.exp(x), smoothing=0.3)
+    near = (x > 5) & (x < 7)
+    np.testing.assert_allclose(found[near], -4 * np.exp(-4 * 0.09 / 2) * np.sin(2 * x[near]), atol=0.1)
+
+
+def test_a_large_offset_does_not_matter():
+    x = np.linspace(0, 5, 200)
+    np.testing.assert_allclose(probes.curvature(x**2 + 1e10, np.exp(x)), 2, atol=1e-2)
+
+
+def test_the_curvature_of_the_autocorrelation_is_that_of_its_lags():
+    loss = FOUR_MODES.loss(np.arange(0, 90, 0.1))
+    found = probes.loss_autocorrelation_curvature(loss, spacing=0.1)
+    lags = np.arange(1, len(loss))
+    np.testing.assert_allclose(found["lag"], 0.1 * lags)
+    expected = probes.curvature(probes.loss_autocorrelation(loss)[1:], lags)
+    np.testing.assert_allclose(found["curvature"], expected, rtol=1e-6, atol=1e-12)
+
+
+def test_smoothing_defaults_to_a_fifth_of_an_e_fold():
+    x = np.geomspace(1, 100, 60)
+    y = np.sin(np.log(x) * 3)
+    for function in (probes.slope, probes.curvature, probes.norm_growth, probes.norm_curvature):
+        np.testing.assert_array_equal(function(y, x), function(y, x, smoothing=0.2))
+
+
+def test_prominence_is_in_the_units_of_the_series():
+    found = probes.peaks([0.0, 10.0, 4.0, 7.0, 0.0], [1, 2, 3, 4, 5], prominence=0.01)
+    assert found["prominence"].tolist() == [10, 3]
+    assert probes.peaks(np.ones(5), np.arange(1.0, 6.0)).dtypes.tolist() == found.dtypes.tolist()
+
+
+def test_times_at_the_edges():
+    assert probes.half_time([0.0, 1.0, 1.0, 2.0]) == 1
+    assert probes.half_time([5.0, 6.0, 7.0], start=0) == 0
+    assert probes.settling_time([1.0, 1.5, 2.0, 1.5], [3, 4, 5, 6], tolerance=0.9) == 3
+    assert probes.settling_time([0, 0.9, 0.951, 1.0]) == probes.settling_time([0, 0.9, 0.951, 1.0], tolerance=0.05)
+
+
+def test_a_pandas_series_brings_its_steps_and_a_tensor_its_values():
+    assert probes.half_time(pd.Series([0.0, 1.0, 2.0], index=[0, 100, 200])) == 100
+    assert probes.half_time(torch.tensor([0.0, 1.0, 2.0], dtype=torch.bfloat16, requires_grad=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: probes.settling_time([1, 2, 3], end=np.nan), "end is nan: a finite number"),
+        (lambda: probes.half_time([1, 2, 3], start=np.nan), "start is nan"),
+        (lambda: probes.loss_autocorrelation([3, 2, 1], end=np.nan), "end is nan"),
+        (lambda: probes.loss_autocorrelation_curvature(np.ones(50), spacing=np.inf), "spacing is inf"),
+        (lambda: probes.loss_autocorrelation_curvature(np.arange(5000.0), smoothing=0.0), "smoothing is 0"),
+        (
+            lambda: probes.loss_autocorrelation_curvature(np.arange(5000.0), smoothing=1e3),
+            "nothing left to differentiate",
+        ),
+        (lambda: probes.loss_autocorrelation(np.array([1j, 2, 3])), "its dtype is complex128"),
+        (lambda: probes.loss_autocorrelation([True, False, True]), "its dtype is bool"),
+        (lambda: probes.loss_autocorrelation([3e200, 2e200, 0]), r"loss holds 3e\+200: its square overflows"),
+    ],
+)
+def test_more_that_is_not_a_usable_series_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()

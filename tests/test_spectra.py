@@ -192,3 +192,62 @@ def test_a_number_that_is_not_finite_is_located(function, bad):
 def test_what_is_not_a_matrix_is_refused_by_name(bad):
     with pytest.raises(ValueError, match=r"matrix has (shape|dtype)"):
         singular_values(bad)
+
+
+def test_the_route_taken_with_several_threads_agrees_too(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    for seed in range(5):
+        assert worst_error(random_factors(rows=60, columns=40, inner=8, seed=seed)) < WORST
+
+
+def test_small_singular_values_are_right_to_many_digits_not_only_beside_the_largest():
+    values = np.logspace(0, -9, 8)
+    np.testing.assert_allclose(singular_values(with_spectrum(values)), values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-90, 1e80])
+def test_factors_whose_squares_leave_float64_are_still_measured(rng, scale):
+    left, right = rng.standard_normal((9, 2)), rng.standard_normal((2, 9))
+    expected = singular_values(Factored(left, right))
+    np.testing.assert_allclose(
+        singular_values(Factored(scale * left, scale * right)) / scale / scale, expected, rtol=1e-9
+    )
+
+
+def test_factors_wider_than_one_side_of_their_product_give_as_many_values_as_it_has():
+    matrix = random_factors(rows=4, inner=6, columns=30)
+    assert singular_values(matrix).shape == (4,)
+    assert thin_svd(matrix).values.shape == (4,)
+
+
+def test_a_dense_matrix_is_rebuilt_from_its_svd(rng):
+    matrix = rng.standard_normal((2, 5, 3))
+    svd = thin_svd(matrix)
+    np.testing.assert_allclose((svd.left * svd.values[..., None, :]) @ svd.right.mT, matrix, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e200, 1e-200])
+def test_the_norm_of_a_dense_matrix(scale, rng):
+    matrix = rng.integers(-5, 5, (4, 3))
+    assert probes.frobenius_norm(matrix * scale) == pytest.approx(scale * np.linalg.norm(matrix), rel=1e-12)
+    assert probes.frobenius_norm(torch.tensor(matrix).to(torch.bfloat16)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("convert", [
+    lambda a: a.astype(np.longdouble),
+    lambda a: a.astype(">f4"),
+    lambda a: torch.tensor(a).requires_grad_(),
+    lambda a: [torch.tensor(row, dtype=torch.bfloat16) for row in a],
+    lambda a: torch.tensor(a).to(torch.float8_e4m3fn),
+    lambda a: a.tolist(),
+])  # fmt: skip
+def test_unusual_ways_to_hold_numbers_are_read(convert):
+    matrix = np.diag([4.0, 2.0, 1.0])
+    np.testing.assert_allclose(singular_values(convert(matrix)), [4, 2, 1])
+
+
+def test_sparse_tensors_and_other_axes_than_the_leading_ones_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"matrix is stored as torch\.sparse_coo"):
+        singular_values(torch.eye(3).to_sparse())
+    with pytest.raises(IndexError, match="only the leading axes"):
+        random_factors(batch=(2,))[..., 0]

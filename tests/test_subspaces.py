@@ -187,3 +187,33 @@ def test_torch_in_gives_torch_out():
 def test_what_cannot_be_compared_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_drift_by_hand_weighs_each_direction_by_its_energy():
+    found = probes.subspace_drift(np.array([[1.0, 0.0]]), np.array([[3.0, 4.0]]))
+    assert found == pytest.approx(np.sqrt((16 + 16 / 25) / 26))
+
+
+def test_drift_of_leading_directions_ignores_the_others():
+    earlier, later = np.diag([5.0, 3.0, 0.0]), np.array([[5.0, 0, 0], [0, 0, 3.0], [0, 0, 0]])
+    assert probes.subspace_drift(earlier, later, rank=1) == pytest.approx(0, abs=1e-12)
+    assert probes.subspace_drift(earlier, later) > 0.3
+
+
+def test_rank_limits_columns_as_well_and_normalises_by_what_is_compared():
+    earlier, final = random_factors(), random_factors(seed=1)
+    expected = probes.subspace_distance(earlier.mT, final.mT, rank=2)
+    assert probes.column_subspace_distance(earlier, final, rank=2) == pytest.approx(expected)
+    orthogonal = probes.subspace_distance(np.diag([0, 2.0, 1.0]), np.diag([3.0, 0, 2.5]), rank=1, normalised=True)
+    assert orthogonal == pytest.approx(1)
+
+
+def test_a_faint_direction_counts_as_present():
+    earlier = np.diag([1.0, 1e-10, 0.0])
+    assert probes.subspace_distance(earlier, np.diag([1.0, 1.0, 0.0])) == pytest.approx(0, abs=1e-12)
+    assert probes.principal_angles(earlier, np.diag([1.0, 1.0, 0.0])).shape == (2,)
+
+
+def test_numbers_whose_products_overflow_are_refused():
+    with pytest.raises(ValueError, match=r"earlier holds numbers up to 1e\+200: products of them overflow"):
+        probes.subspace_distance(1e200 * np.eye(3), np.eye(3))

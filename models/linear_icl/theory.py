@@ -46,7 +46,7 @@ class PrintedTheory:
 
     def modes(self, times: Numbers) -> Trajectories:
         """a(t), Eq 13, from a(0) = init."""
-        decay = np.exp(-2 * self.eigenvalues**2 * np.asarray(times, dtype=np.float64)[:, None])
+        decay = np.exp(-2 * self.eigenvalues**2 * np.atleast_1d(np.asarray(times, dtype=np.float64))[:, None])
         return self.fixed_point * self.init / (self.init + (self.fixed_point - self.init) * decay)
 
     def loss(self, times: Numbers) -> Times:
@@ -57,11 +57,13 @@ class PrintedTheory:
     @property
     def half_times(self) -> Modes:
         """t*: when a(t) = a_inf / 2. The printed t* = ln(a_inf / a_0) / (2 s^2) is this for a small start."""
+        self._require_small_start()
         return np.log((self.fixed_point - self.init) / self.init) / (2 * self.eigenvalues**2)
 
     @property
     def loss_half_times(self) -> Modes:
         """When each mode has brought half of the loss it will bring: before t*, because loss is quadratic in a."""
+        self._require_small_start()
         start = self.init / self.fixed_point
         # x = a / a_inf; the loss of a mode falls as (1 - x)^2
         halfway = 1 - (1 - start) / np.sqrt(2)
@@ -69,7 +71,14 @@ class PrintedTheory:
 
     def conserved(self, times: Numbers) -> Times:
         """||p2||^2 - ||q1||^2, zero from a symmetric start."""
-        return np.zeros(len(np.asarray(times)))
+        return np.zeros(len(np.atleast_1d(np.asarray(times))))
+
+    def _require_small_start(self) -> None:
+        if (self.init >= self.fixed_point / 2).any():
+            raise ValueError(
+                f"init is {self.init:g}: from half of a fixed point or more (the smallest is "
+                f"{self.fixed_point.min():.3g}) there is no half-time"
+            )
 
 
 class ExactTheory:
@@ -139,9 +148,9 @@ class ExactTheory:
 
     def blocks(self, times: Numbers) -> tuple[Trajectories, Trajectories]:
         """p(t) and q(t)."""
-        times = np.asarray(times, dtype=np.float64)
-        if len(times) == 0 or times[0] < 0 or (np.diff(times) < 0).any():
-            raise ValueError("times must not be empty, begin at or after 0 and not decrease")
+        times = np.atleast_1d(np.asarray(times, dtype=np.float64))
+        if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) < 0).any():
+            raise ValueError("times must not be empty, be finite, begin at or after 0 and not decrease")
         d = len(self.eigenvalues)
         at, inverse = np.unique(times, return_inverse=True)
         path = self._integrate(at)
@@ -163,6 +172,8 @@ class ExactTheory:
 
     @cached_property
     def _half_times(self) -> Modes:
+        if not self.learned.any():
+            return np.full(len(self.eigenvalues), np.inf)
         horizon = (
             4
             * PrintedTheory(self.eigenvalues, self.context, self.init).half_times.max()
@@ -208,12 +219,12 @@ class ExactTheory:
         return -np.concatenate((dp, dq))
 
 
-def check_setting(eigenvalues: Numbers, context: int, init: float) -> tuple[Modes, int, float]:
+def check_setting(eigenvalues: Numbers, context: float, init: float) -> tuple[Modes, int, float]:
     """The setting as arrays and numbers, or a ValueError that names what is wrong with it."""
     s = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
     if s.ndim != 1 or len(s) == 0 or not np.isfinite(s).all() or (s <= 0).any():
         raise ValueError(f"eigenvalues {s.tolist()}: a covariance is positive, so all of them must be above 0")
-    if int(context) != context or context < 1:
+    if not np.isfinite(context) or int(context) != context or context < 1:
         raise ValueError(f"context is {context}: at least one example (N >= 1) is needed")
     if not init > 0:
         raise ValueError(f"init is {init}: a positive starting amplitude is needed, zero never leaves zero")

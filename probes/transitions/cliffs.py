@@ -40,6 +40,7 @@ _FREEDOM_IF_CORRELATED = 15  # ... and its size rests on few blocks
 _BINS = 60
 _RATES = np.geomspace(0.05, 200.0, 24)  # of the exponentials, per length of the window
 _KINKS = 20
+_LOOK_BACK = 12  # widths
 _SMALLEST_DROP = 0.01  # of the range
 _HALF_OF_SQUARE = -np.log(np.sqrt(2) - 1)  # (1 - logistic(x))^2 = 1/2 at x = -this
 _PROFILE = 3.84  # chi^2 with one degree of freedom at 95 %
@@ -115,7 +116,27 @@ def find_cliffs(sums: Sums, alpha: float) -> list[Transition]:
         reach = np.maximum(1.25 * places["width"], max(2.5 * best.width, _CLOSEST * best.half))
         places = places.loc[(places["centre"] - best.half).abs() > reach]
     rows = [_located(sums, step, [s for s, _ in found if s is not step], p) for step, p in found]
-    return [row for row in rows if row.strength > _SMALLEST_DROP]
+    return _distinct([row for row in rows if row.strength > _SMALLEST_DROP and _stays_down(sums, row)])
+
+
+def _stays_down(sums: Sums, row: Transition) -> bool:
+    """Whether the series ends up lower than it was, and does not only come back from a bump or go into a dip."""
+    edges = np.linspace(row.step - _LOOK_BACK * row.width, row.step - 3 * row.width, 6)
+    before = sums.over(edges[:-1], edges[1:])
+    after = sums.over(np.array([row.step + 3 * row.width]), np.array([row.step + 5 * row.width]))
+    if after.count[0] == 0 or not (before.count > 0).any():
+        return True
+    lowest = before.mean[before.count > 0].min()
+    return bool(lowest - after.mean[0] > row.strength / 2)
+
+
+def _distinct(rows: list[Transition]) -> list[Transition]:
+    """Steps found apart may have been located at the same place: keep the surest of each."""
+    kept: list[Transition] = []
+    for row in sorted(rows, key=lambda row: row.p_value):
+        if all(abs(row.step - other.step) > _CLOSEST * other.step for other in kept):
+            kept.append(row)
+    return kept
 
 
 def _freedom(inflation: Any) -> np.ndarray:
@@ -227,7 +248,7 @@ def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Tran
     ]
     fit, power = min(fits, key=lambda pair: pair[0].fun)
     best = _shaped(fit.x, power)
-    drop = float(window.chi2([*nearby, best])[1][-1])
+    drop = min(1.0, float(window.chi2([*nearby, best])[1][-1]))  # a fraction of the range
     low, high = _profile(window, best, nearby, float(fit.fun))
     return Transition(best.half, low, high, "cliff", drop, p_value, best.width)
 

@@ -22,6 +22,7 @@ _CORRELATED = 1.6
 _SMALLEST_DEPTH = 0.02  # of the range
 _FEWEST = 3
 _BINS = 30
+_CLOSE = 0.6
 _PROFILE = 3.84
 
 
@@ -38,6 +39,8 @@ def find_dips(sums: Sums, alpha: float) -> list[Transition]:
     while len(cells):
         best = cells.loc[cells["z"].idxmax()]
         low, bottom, high = _bottom(sums, float(best["centre"]), float(best["width"]))
+        for _ in range(2):  # closer in, and centred: a dip is a parabola only near its bottom
+            low, bottom, high = _bottom(sums, bottom, _CLOSE * float(best["width"]))
         rows.append(
             Transition(bottom, low, high, "dip", float(best["depth"]), float(best["p_value"]), float(best["width"]))
         )

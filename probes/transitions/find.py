@@ -25,7 +25,7 @@ _SPIKE = 6.0  # robust standard deviations from the running median
 
 
 def find_transitions(
-    values: Any, steps: Any = None, *, alpha: float = 0.01, interventions: Sequence[float] = ()
+    values: Any, steps: Any = None, *, alpha: float = 0.01, interventions: float | Sequence[float] = ()
 ) -> pd.DataFrame:
     """Cliffs, dips and the settling of one series, one row each, ordered by step.
 
@@ -48,14 +48,19 @@ def find_transitions(
         raise ValueError(
             f"steps begin at {at[0]:g}: steps counted from the start of training, not below 0, are expected"
         )
+    if at[-1] < 1.2 * at[0]:
+        raise ValueError(
+            f"steps run from {at[0]:g} to {at[-1]:g}: a stretch so short, for how far it is from step 0, cannot be "
+            "scanned. If steps are not counted from the start of training, pass steps - steps[0]"
+        )
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
     if series.max() == series.min():
-        return pd.DataFrame(columns=COLUMNS)
+        return _table([])
     calm = _without_spikes(series)
     spread = float(calm.max() - calm.min())
     if spread == 0:
-        return pd.DataFrame(columns=COLUMNS)
+        return _table([])
     scaled = (calm - calm.min()) / spread  # from here on every height is a fraction of the range
     sums = Sums(scaled, at, measure_noise(scaled, at))
 
@@ -63,16 +68,23 @@ def find_transitions(
     cliffs = [cliff for cliff in find_cliffs(sums, alpha) if not any(_is_flank(cliff, dip) for dip in dips)]
     rows = sorted(cliffs + dips, key=lambda row: row.step)
     settled = find_settling(sums, rows[-1]) if rows else None
-    rows = [_marked(row, interventions) for row in rows] + ([settled] if settled else [])
-    return pd.DataFrame([asdict(row) for row in rows], columns=COLUMNS).sort_values("step", ignore_index=True)
+    marks = np.atleast_1d(np.asarray(interventions, dtype=np.float64))
+    rows = [_marked(row, marks) for row in rows] + ([settled] if settled else [])
+    return _table(rows)
+
+
+def _table(rows: list[Transition]) -> pd.DataFrame:
+    table = pd.DataFrame([asdict(row) for row in rows], columns=COLUMNS)
+    types = {name: "str" if name == "kind" else "float64" for name in COLUMNS}
+    return table.astype(types).sort_values("step", ignore_index=True)
 
 
 def _is_flank(cliff: Transition, dip: Transition) -> bool:
     """Whether this drop is only the way down into that dip."""
-    return abs(cliff.step - dip.step) < 2 * dip.width and cliff.strength < 4 * dip.strength
+    return bool(abs(cliff.step - dip.step) < 2 * dip.width and cliff.strength < 4 * dip.strength)
 
 
-def _marked(row: Transition, interventions: Sequence[float]) -> Transition:
+def _marked(row: Transition, interventions: np.ndarray) -> Transition:
     near = any(row.low - row.width <= step <= row.high + row.width for step in interventions)
     return replace(row, kind="intervention") if near and row.kind == "cliff" else row
 

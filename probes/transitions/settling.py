@@ -22,7 +22,7 @@ def find_settling(sums: Sums, last: Transition) -> Transition | None:
     """When the series settled after its last transition, or None if it did not."""
     begin, end = float(last.step), float(sums.at[-1])
     window = float(last.width)
-    centres = np.arange(begin, end - window / 2, window / 4)
+    centres = np.arange(begin, end - window / 2, window / 8)
     if len(centres) < _FEWEST:
         return None
     level = sums.over(np.array([(begin + end) / 2]), np.array([np.nextafter(end, np.inf)]))
@@ -30,15 +30,20 @@ def find_settling(sums: Sums, last: Transition) -> Transition | None:
     some = means.count > 0
     centres, away = centres[some], np.abs(means.mean[some] - level.mean[0])
     sd = np.hypot(means.sd[some], level.sd[0])
-
-    def first_to_stay_within(band: np.ndarray) -> float:
-        outside = np.flatnonzero(away > band)
-        following = outside[-1] + 1 if len(outside) else 0
-        return float(centres[following]) if following < len(centres) else end
-
-    tolerance = _TOLERANCE * last.strength
-    low, step, high = (first_to_stay_within(tolerance + z * sd) for z in (6.0, 4.0, 3.0))
-    if step > begin + _LATEST * (end - begin):
+    crossings = [_stays_within(_TOLERANCE * last.strength + z * sd, away, centres) for z in (6.0, 4.0, 3.0)]
+    low, step, high = (np.nan if crossing is None else crossing for crossing in crossings)
+    if not step <= begin + _LATEST * (end - begin):
         return None
-    low, high = min(low, step - window / 4), max(high, step + window / 4)
+    low = min(step - window / 8, low) if np.isfinite(low) else begin
+    high = max(step + window / 8, high) if np.isfinite(high) else end
     return replace(last, step=step, low=low, high=high, kind="settled")
+
+
+def _stays_within(band: np.ndarray, away: np.ndarray, centres: np.ndarray) -> float | None:
+    """Where the means come within the band for good, between the two centres around it; None if they never do."""
+    outside = np.flatnonzero(away > band)
+    if len(outside) == 0 or outside[-1] + 1 == len(centres):
+        return None
+    i = int(outside[-1])
+    over, under = away[i] - band[i], band[i + 1] - away[i + 1]
+    return float(centres[i] + (centres[i + 1] - centres[i]) * over / max(over + under, 1e-300))
