@@ -63,7 +63,14 @@ def draw(groups: dict[int, Group], products: np.ndarray):
     for ax, (title, matrix) in zip(axes[0], shown.items(), strict=False):
         ax.imshow(matrix, vmin=0, vmax=top, cmap="Blues")
         for (i, j), value in np.ndenumerate(matrix):
-            ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if value > top / 2 else "#333")
+            ax.text(
+                j,
+                i,
+                f"{abs(value) if abs(value) < 0.005 else value:.2f}",
+                ha="center",
+                va="center",
+                color="white" if value > top / 2 else "#333",
+            )
         ax.set(title=f"p2 q1, {title} (N = {SHOWN})", xticks=[], yticks=[])
     ax = axes[0, 3]
     s = np.array(group.config.eigenvalues)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 import probes
-from analyses.draw import mode_colours, panels
+from analyses.draw import EXACT, PRINTED, mode_colours, panels
 from analyses.linear_icl_runs import RUNS, Group, far_apart
 from analyses.page import Page
 from analyses.verdicts import HOLDS, IN_PART, Verdict, judge, percent, spread
@@ -31,8 +31,8 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "All three measures of Fig 4 show the stages of training. Read as the paper prints them they are shifted or, for "
         "the marginalized rank by size, mixed up; in the variants below they fall on the times at which the modes are learned.",
         group.facts,
-        draw(curves, times),
-        "Vertical lines: the times at which the modes are learned (exact flow, mean over seeds). Thin curves: single "
+        draw(curves, times, group.printed.half_times),
+        "Vertical lines: the times at which the modes are learned, by the exact flow (mean over seeds) and as printed. Thin curves: single "
         "seeds. (A) curvature of the loss autocorrelation in log lag. (B) growth of ||p2|| in log time (solid) and its "
         "curvature (dashed). (C) effective rank of p2 q1 with k modes taken out, in the order in which they converged.",
         judgements(group, curves, times),
@@ -87,7 +87,7 @@ def dips(curve: pd.DataFrame, truth: np.ndarray, modes: int) -> np.ndarray:
     return np.array(found)
 
 
-def draw(curves: list[dict], times: np.ndarray):
+def draw(curves: list[dict], times: np.ndarray, printed: np.ndarray):
     """Three panels under one time axis."""
     figure, axes = panels(1, 3, height=4.2)
     colours = mode_colours(times.shape[1])
@@ -112,8 +112,12 @@ def draw(curves: list[dict], times: np.ndarray):
     for ax, title, label in zip(axes[0], titles, labels, strict=True):
         ax.set(title=title, xscale="log", xlabel=label)
         ax.set_xlim(times.mean(0)[0] / 4, times.mean(0)[-1] * 2.5)
-        for at in times.mean(0):
-            ax.axvline(at, color="#444", linestyle=":", linewidth=1)
+        for at, other in zip(times.mean(0), printed, strict=True):
+            ax.axvline(at, **EXACT)
+            ax.axvline(other, **PRINTED)
+    axes[0, 0].plot([], [], **EXACT, label="mode learned, exact flow")
+    axes[0, 0].plot([], [], **PRINTED, label="mode learned, printed t*")
+    axes[0, 0].legend(fontsize=8, loc="lower right")
     axes[0, 1].legend(fontsize=8)
     axes[0, 2].legend(fontsize=8)
     return figure
