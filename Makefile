@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)  ## set-up, then train, probe and judge the first solvable model: a report under results/
-	@echo "Training the linear attention head of paper 000 (20 runs, 2 minutes), probing it, comparing it with theory."
+	@echo "Training the linear attention head of paper 000 (25 runs, 2 minutes), probing it, comparing it with theory."
 	$(BIN)/python -m analyses --size quick --out results
 	@echo "Next: open results/index.html; python -m models --help; python -m analyses --help (with $(BIN)/python)."
 

@@ -128,7 +128,8 @@ def _block_values(
         gram_left[too_large], gram_right[too_large] = torch.eye(left.shape[-1], dtype=torch.float64), 0.0  # QR below
     cholesky, failed = torch.linalg.cholesky_ex(gram_left)
     squares = cholesky.mT @ gram_right @ cholesky
-    squares[failed > 0] = 0.0
+    if failed.any():
+        squares[failed > 0] = 0.0
     values = torch.linalg.eigvalsh(squares).clamp(min=0).sqrt().flip(-1)
     error = torch.finfo(torch.float64).eps * scale / (2 * values[:, -1] * values[:, 0])
     doubtful = (failed > 0) | ~(error <= GRAM_ERROR)  # ~(<=) so that 0 / 0 is doubtful too

@@ -131,10 +131,12 @@ def _stays_down(sums: Sums, row: Transition) -> bool:
 
 
 def _distinct(rows: list[Transition]) -> list[Transition]:
-    """Steps found apart may have been located at the same place: keep the surest of each."""
+    """Steps found apart may have been located at the same place, or not be told apart: keep the surest of each."""
     kept: list[Transition] = []
     for row in sorted(rows, key=lambda row: row.p_value):
-        if all(abs(row.step - other.step) > _CLOSEST * other.step for other in kept):
+        apart = [abs(row.step - other.step) > _CLOSEST * other.step for other in kept]
+        excluded = [not row.low <= other.step <= row.high for other in kept]
+        if all(apart) and all(excluded):
             kept.append(row)
     return kept
 
@@ -250,6 +252,9 @@ def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Tran
     best = _shaped(fit.x, power)
     drop = min(1.0, float(window.chi2([*nearby, best])[1][-1]))  # a fraction of the range
     low, high = _profile(window, best, nearby, float(fit.fun))
+    i = int(np.clip(np.searchsorted(sums.at, best.half), 1, len(sums.at) - 1))
+    spacing = float(sums.at[i] - sums.at[i - 1])  # no place is known better than to one value of the series
+    low, high = min(low, best.half - spacing), max(high, best.half + spacing)
     return Transition(best.half, low, high, "cliff", drop, p_value, best.width)
 
 
@@ -262,7 +267,11 @@ def _profile(window: Window, best: Step, nearby: list[Step], chi2: float) -> tup
     allowed = _PROFILE * max(1.0, chi2 / max(1, len(window.at) - 8))
 
     def worse(half: float) -> float:
-        steps = [replace(best, width=best.width * stretch).moved(half) for stretch in (0.6, 0.8, 1.0, 1.25, 1.6)]
+        steps = [
+            replace(best, width=best.width * stretch, power=power).moved(half)
+            for stretch in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
+            for power in (1, 2)
+        ]
         return min(window.chi2([*nearby, step])[0] for step in steps) - chi2 - allowed
 
     def edge(sign: int) -> float:
