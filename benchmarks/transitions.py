@@ -15,7 +15,7 @@ def run() -> None:
     for kind in NOTHING_HAPPENS:
         alarms = 0
         for seed in range(SERIES):
-            values, steps = nothing(kind, (1000, 4000, 20000)[seed % 3], np.random.default_rng([2026, seed]))
+            values, steps = nothing(kind, (1000, 4000, 20000)[seed % 3], np.random.default_rng([2027, seed]))
             alarms += len(find_transitions(values, steps)) > 0
         print(f"  {kind:34s} {alarms:3d} of {SERIES} ({100 * alarms / SERIES:.1f} %)")
     print(f"\nCliffs of closed-form losses, {SEEDS} seeds of {len(CLIFFS)} settings, noise in proportion to the loss:")
@@ -30,7 +30,7 @@ def _recall(noise: float, spacing: float) -> str:
     errors, covered = [], []
     for theory in CLIFFS.values():
         for seed in range(SEEDS if noise else 1):
-            table = find_transitions(*noisy_loss(theory, noise, 7000 + seed, spacing))
+            table = find_transitions(*noisy_loss(theory, noise, 8000 + seed, spacing))
             missing = list(theory.loss_half_times)
             true += len(missing)
             for _, row in table.loc[table["kind"] != "settled"].iterrows():

@@ -18,17 +18,15 @@ in blocks whose float64 copies stay in the cache.
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
+from probes.grams import gram, in_blocks
 from probes.matrices import Array, Factored, factors, in_kind, read, require_finite
 
 GRAM_ERROR = 1e-9
 """Largest error, relative to the largest singular value, at which the Gram route is still used."""
-
-_BLOCK_BYTES = 2**21
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def singular_values(matrix: Any) -> Any:
     """
     given = read(matrix, "matrix")
     if isinstance(given, Factored) and given.inner < min(given.shape[-2:]):
-        values = _factored_values(*_flat(given))
+        values = _factored_values(*flat(given))
         if not torch.isfinite(values).all():
             require_finite(given, "matrix")
         return in_kind(values.reshape(*given.shape[:-2], -1), matrix)
@@ -96,30 +94,14 @@ def thin_svd_tensors(matrix: Tensor | Factored) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _factored_values(left: Float[Tensor, "n rows inner"], right: Float[Tensor, "n inner columns"]) -> Tensor:
-    if left.device.type != "cpu":
-        return _block_values(left.double(), right.double())
-    # float64 work space for one block, used again for the next: fresh memory for each costs more than the arithmetic
-    size = 8 * left.shape[-1] * max(left.shape[-2], right.shape[-1])
-    block = max(1, min(len(left), _BLOCK_BYTES // size))
-    space_left = torch.empty(block, *left.shape[1:], dtype=torch.float64)
-    space_right = torch.empty(block, *right.shape[1:], dtype=torch.float64)
-    parts = []
-    for start in range(0, len(left), block):
-        count = min(block, len(left) - start)
-        parts.append(
-            _block_values(
-                space_left[:count].copy_(left[start : start + count]),
-                space_right[:count].copy_(right[start : start + count]),
-            )
-        )
-    return torch.cat(parts)
+    return torch.cat([_block_values(*block) for _, block in in_blocks(left, right)])
 
 
 def _block_values(
     left: Float64[Tensor, "n rows inner"], right: Float64[Tensor, "n inner columns"]
 ) -> Float64[Tensor, "n inner"]:
     """The Gram route, and QR for the matrices of the block where its error bound is too large."""
-    gram_left, gram_right = _gram(left), _gram(right.mT)
+    gram_left, gram_right = gram(left), gram(right.mT)
     scale = torch.linalg.matrix_norm(gram_left) * torch.linalg.matrix_norm(gram_right)
     too_large = ~torch.isfinite(scale)
     if too_large.any():
@@ -140,18 +122,8 @@ def _block_values(
     return values
 
 
-def _gram(x: Float64[Tensor, "n long short"]) -> Float64[Tensor, "n short short"]:
-    """x^T x. NumPy recognises this product of a matrix with itself and does half the work; torch does not.
-
-    With several torch threads the two libraries' thread pools would fight over the cores, which costs far more.
-    """
-    if x.device.type != "cpu" or torch.get_num_threads() > 1:
-        return x.mT @ x
-    array = x.numpy()
-    return torch.from_numpy(np.matmul(array.mT, array))
-
-
-def _flat(matrix: Factored) -> tuple[Tensor, Tensor]:
+def flat(matrix: Factored) -> tuple[Tensor, Tensor]:
+    """Both factors with all leading axes in one."""
     left, right = factors(matrix)
     return left.reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:])
 

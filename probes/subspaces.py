@@ -16,18 +16,27 @@ Zero when the earlier rows already span the final ones, ||final||_F when the two
 A direction counts as present when its singular value exceeds the rounding of float64. A low-rank product that was
 multiplied out in float32 therefore has full rank; keep the factors, or pass `rank=`.
 
-Everything is computed from the factors; no rows x columns matrix is formed.
+Everything is computed from the factors; no rows x columns matrix is formed. With A = left^T left, B = right right^T of
+both matrices (f, e) and G = right_f right_e^T, all inner x inner,
+
+    distance^2 = sum of A_f * (B_f - G B_e^-1 G^T),
+
+which is fast and, being a difference of squares, loses digits where the distance is small or B_e ill-conditioned. Where
+its error bound exceeds `GRAM_ERROR` of ||final||, the projection is carried out on orthonormal bases from QR instead.
 """
 
 import math
 from typing import Any
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
+from probes.grams import gram, in_blocks
 from probes.matrices import Factored, factors, in_kind, read, require_moderate, require_same_shape
-from probes.spectra import thin_svd_tensors
+from probes.spectra import GRAM_ERROR, flat, thin_svd_tensors
+
+_WELL_CONDITIONED = 1e10  # of left^T left: its columns are then independent beyond doubt
 
 
 def subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None) -> Any:
@@ -55,10 +64,8 @@ def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> Any:
     """
     before, after = read(earlier, "earlier"), read(later, "later")
     _check(before, after, "earlier", "later", rank)
-    basis_before, basis_after = row_space(before, rank), row_space(after, rank)
-    before, after = _leading(before, rank), _leading(after, rank)
-    moved = _norm_outside(after, basis_before).square() + _norm_outside(before, basis_after).square()
-    energy = _norm(after).square() + _norm(before).square()
+    (new, norm_after), (lost, norm_before) = _outside(before, after, rank), _outside(after, before, rank)
+    moved, energy = new.square() + lost.square(), norm_after.square() + norm_before.square()
     _refuse_zero(energy, "earlier and later")
     return in_kind((moved / energy).clamp(max=1).sqrt(), earlier, later)
 
@@ -101,13 +108,68 @@ def row_space(matrix: Tensor | Factored, rank: int | None = None) -> Float64[Ten
 
 def _distance(earlier: Tensor | Factored, final: Tensor | Factored, normalised: bool, rank: int | None) -> Tensor:
     _check(earlier, final, "earlier", "final", rank)
-    target = _leading(final, rank)
-    outside = _norm_outside(target, row_space(earlier, rank))
+    outside, norm = _outside(earlier, final, rank)
     if not normalised:
         return outside
-    norm = _norm(target)
     _refuse_zero(norm, "final")
     return (outside / norm).clamp(max=1)
+
+
+def _outside(earlier: Tensor | Factored, final: Tensor | Factored, rank: int | None) -> tuple[Tensor, Tensor]:
+    """Norm of the part of `final` outside the row space of `earlier`, and the norm of `final`."""
+    if rank is not None or not (_is_thin(earlier) and _is_thin(final)):
+        target = _leading(final, rank)
+        return _norm_outside(target, row_space(earlier, rank)), _norm(target)
+    batch = torch.broadcast_shapes(earlier.shape[:-2], final.shape[:-2])
+    (left_e, right_e), (left_f, right_f) = (flat(_expanded(matrix, batch)) for matrix in (earlier, final))
+    outside, norm = torch.empty(2, len(left_e), dtype=torch.float64, device=left_e.device)
+    for rows, (le, re, lf, rf) in in_blocks(left_e, right_e, left_f, right_f):
+        outside[rows], norm[rows], trusted = _outside_by_grams(le, re, lf, rf)
+        if not trusted.all():
+            other = ~trusted
+            basis = row_space(Factored(le[other], re[other]))
+            slow = Factored(lf[other], rf[other])
+            outside[rows][other], norm[rows][other] = _norm_outside(slow, basis), _norm(slow)
+    return outside.reshape(batch), norm.reshape(batch)
+
+
+def _outside_by_grams(
+    left_e: Float64[Tensor, "n rows e"],
+    right_e: Float64[Tensor, "n e columns"],
+    left_f: Float64[Tensor, "n rows f"],
+    right_f: Float64[Tensor, "n f columns"],
+) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"], Bool[Tensor, " n"]]:
+    """The distance, the norm of `final`, and whether the first is accurate."""
+    _, condition_left = _cholesky_and_condition(gram(left_e))
+    factor, condition = _cholesky_and_condition(gram(right_e.mT))
+    energy, overlaps = gram(left_f), gram(right_f.mT)
+    seen = torch.linalg.solve_triangular(factor, (right_f @ right_e.mT).mT, upper=False)
+    squared_norm = (energy * overlaps).sum((-2, -1))
+    squared = squared_norm - (energy * (seen.mT @ seen)).sum((-2, -1))
+    outside, norm = squared.clamp(min=0).sqrt(), squared_norm.clamp(min=0).sqrt()
+    # the factors may cancel in the product; what rounds is their size, not that of the product
+    size = energy.diagonal(dim1=-2, dim2=-1).sum(-1) * overlaps.diagonal(dim1=-2, dim2=-1).sum(-1)
+    error = torch.finfo(torch.float64).eps * condition * size / (2 * outside)
+    trusted = (condition_left < _WELL_CONDITIONED) & (error <= GRAM_ERROR * norm)  # false where a NaN is involved
+    return outside, norm, trusted
+
+
+def _cholesky_and_condition(matrix: Float64[Tensor, "n k k"]) -> tuple[Float64[Tensor, "n k k"], Float64[Tensor, " n"]]:
+    """The Cholesky factor, and an upper bound of the condition number; infinite where there is no factor."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    if failed.any():
+        factor[failed > 0] = torch.eye(matrix.shape[-1], dtype=torch.float64, device=matrix.device)
+    condition = torch.linalg.matrix_norm(matrix) * torch.linalg.matrix_norm(torch.cholesky_inverse(factor))
+    return factor, torch.where(failed > 0, torch.inf, condition)
+
+
+def _is_thin(matrix: Tensor | Factored) -> bool:
+    return isinstance(matrix, Factored) and matrix.inner < min(matrix.shape[-2:])
+
+
+def _expanded(matrix: Tensor | Factored, batch: torch.Size) -> Factored:
+    left, right = factors(matrix)  # pyright: ignore[reportArgumentType] (checked to be thin)
+    return Factored(left.expand(*batch, *left.shape[-2:]), right.expand(*batch, *right.shape[-2:]))
 
 
 def _check(a: Tensor | Factored, b: Tensor | Factored, name_a: str, name_b: str, rank: int | None) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probes
-from probes import Factored, singular_values, spectra, thin_svd
+from probes import Factored, grams, singular_values, thin_svd
 from tests.matrices import dense, random_factors, with_spectrum
 
 WORST = 1e-8  # of the largest singular value, against a dense float64 SVD
@@ -95,7 +95,7 @@ def test_does_not_depend_on_the_order_of_heads_or_the_block_they_fall_into(monke
     heads = random_factors(batch=(7,))
     order = [3, 1, 6, 0, 2, 5, 4]
     whole = singular_values(heads)
-    monkeypatch.setattr(spectra, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(grams, "_BLOCK_BYTES", 1)
     np.testing.assert_array_equal(singular_values(heads[order]), whole[order])
 
 

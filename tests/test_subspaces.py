@@ -217,3 +217,34 @@ def test_a_faint_direction_counts_as_present():
 def test_numbers_whose_products_overflow_are_refused():
     with pytest.raises(ValueError, match=r"earlier holds numbers up to 1e\+200: products of them overflow"):
         probes.subspace_distance(1e200 * np.eye(3), np.eye(3))
+
+
+def test_ordinary_heads_take_the_fast_route_and_agree_with_the_slow_one(monkeypatch):
+    earlier, final = random_factors(batch=(2, 3)), random_factors(batch=(3,), seed=1)
+    slow = [
+        by_least_squares(dense(earlier)[i, j], dense(final)[j]) for i in range(2) for j in range(3)
+    ]  # the leading axes broadcast
+    calls = []
+    qr = torch.linalg.qr
+    monkeypatch.setattr(torch.linalg, "qr", lambda *a, **k: calls.append(1) or qr(*a, **k))
+    np.testing.assert_allclose(probes.subspace_distance(earlier, final).ravel(), slow, rtol=1e-9)
+    assert not calls
+    near = Factored(final.left, final.right * (1 + 1e-9))
+    assert probes.subspace_distance(near, final).max() < 1e-7
+    assert calls  # so small a distance cannot come from a difference of squares
+
+
+@given(seeds)
+def test_a_small_distance_is_accurate(seed):
+    final = random_factors(seed=seed, dtype=np.float64)
+    shift = 1e-7 * np.random.default_rng(seed).standard_normal(final.right.shape)
+    earlier = Factored(final.left, final.right + shift)
+    expected = by_least_squares(dense(earlier), dense(final))
+    assert probes.subspace_distance(earlier, final) == pytest.approx(expected, rel=1e-5)
+
+
+def test_drift_agrees_with_the_projections_written_out():
+    a, b = random_factors(), random_factors(seed=1)
+    moved = by_least_squares(dense(a), dense(b)) ** 2 + by_least_squares(dense(b), dense(a)) ** 2
+    energy = np.linalg.norm(dense(a)) ** 2 + np.linalg.norm(dense(b)) ** 2
+    assert probes.subspace_drift(a, b) == pytest.approx(np.sqrt(moved / energy), rel=1e-10)
