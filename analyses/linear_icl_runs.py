@@ -5,7 +5,7 @@ apart shows plateaus and time scales. Sizes: toy (seconds, for tests), quick (th
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -106,5 +106,5 @@ def _toy(config: LinearICLConfig) -> LinearICLConfig:
 def _group(config: LinearICLConfig, name: str, steps: int, size: str, runs: Path) -> Group:
     seeds = range(SEEDS[size])
     schedule = schedules.log_spaced(steps, 100)
-    paths = train(LinearICL(config, seeds), runs / f"linear-icl-{size}", name, steps, schedule)
+    paths = train(partial(LinearICL, config), seeds, runs / f"linear-icl-{size}", name, steps, schedule)
     return Group(config, [open_run(path) for path in paths])

@@ -11,8 +11,10 @@ Everything is data: JSON and safetensors, nothing that runs.
 """
 
 import json
+import operator
 import os
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,17 @@ RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 
 _NAME = re.compile(r"(step|resume)-(\d{9,})\.safetensors")
+
+
+def as_step(step: Any) -> int:
+    """A step as a plain integer, or an error: what is saved under another name would never be found again."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise ValueError(f"step is {step!r}: a whole number is expected") from None
+    if number < 0:
+        raise ValueError(f"step is {number}: it counts updates and cannot be negative")
+    return number
 
 
 def step_file(step: int) -> str:
@@ -50,21 +63,28 @@ def files_of(path: Path, kind: str) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text, whole or not at all."""
+    _atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON, whole or not at all."""
-    text = json.dumps(content, indent=2) + "\n"
-    _atomically(path, lambda temporary: temporary.write_text(text))
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     """Write tensors, whole or not at all. Views, transposes and tensors that share memory are stored as they look."""
     # safetensors would refuse shared memory and scramble what is not contiguous: give each tensor memory of its own
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"{path.name}: {name!r} is a {type(tensor).__name__}, not a tensor")
     own = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     _atomically(path, lambda temporary: save_file(own, temporary, metadata))
 
 
 def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         write(temporary)
         with open(temporary, "rb") as file:
@@ -86,5 +106,7 @@ def _flush_directory(path: Path) -> None:
         return
     try:
         os.fsync(descriptor)
+    except OSError:
+        pass  # the file itself is there and whole
     finally:
         os.close(descriptor)

@@ -26,6 +26,10 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
                 raise KeyError(f"{self.path} has no tensor {name!r}; it has {', '.join(self._names)}")
             return file.get_tensor(name)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a tensor; it is not read for that."""
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         """The names."""
         return iter(self._names)
@@ -75,21 +79,12 @@ class Run:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """Scalars by step: one row per step, one column per scalar. A last line cut short is left out."""
-        file = self.path / METRICS_FILE
-        rows = []
-        if file.exists():
-            with open(file, encoding="utf-8") as lines:
-                for number, line in enumerate(lines, start=1):
-                    if not line.endswith("\n"):
-                        break
-                    try:
-                        rows.append(json.loads(line))
-                    except json.JSONDecodeError as error:
-                        raise ValueError(f"{file}, line {number}: not JSON ({error})") from None
-        if not rows:
-            return pd.DataFrame(index=pd.Index([], name="step", dtype="int64"))
-        # a step may be logged in several calls; its scalars belong in one row
-        return pd.DataFrame(rows).groupby("step").last()
+        rows: dict[int, dict[str, Any]] = {}
+        for _, scalars in metric_lines(self.path / METRICS_FILE):
+            # a step may be logged in several calls; its scalars belong in one row, the last word counts
+            rows.setdefault(scalars.pop("step"), {}).update(scalars)
+        index = pd.Index(rows.keys(), name="step", dtype="int64")
+        return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
 
     def checkpoint(self, step: int) -> Checkpoint:
         """The weights after `step` updates, read lazily."""
@@ -104,6 +99,22 @@ class Run:
     @cached_property
     def _files(self) -> dict[int, Path]:
         return files_of(self.path, "step")
+
+
+def metric_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The whole lines of a metrics file, as text and as scalars. A last line cut short is left out."""
+    if not file.exists():
+        return
+    with open(file, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                scalars = json.loads(line)
+                scalars["step"] = int(scalars["step"])
+            except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{file}, line {number}: not a line of metrics ({error})") from None
+            yield line, scalars
 
 
 def open_run(path: str | Path) -> Run:
@@ -126,7 +137,9 @@ def read_description(path: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not JSON: {error}") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ValueError(f'{file} does not describe a run: "format": "{FORMAT}" is expected')
-    if description.get("version", 0) > VERSION:
+    if not isinstance(description.get("version"), int):
+        raise ValueError(f'{file}: "version" is {description.get("version")!r}, a whole number is expected')
+    if description["version"] > VERSION:
         raise ValueError(
             f"{file} has format version {description['version']}, this release reads up to {VERSION}: "
             "upgrade checkpoint-probes"

@@ -1,25 +1,26 @@
 """Writing a run: metrics at every step, weights at some, and the state from which training can go on.
 
     with RunWriter("runs/mine", config={...}) as writer:
-        for step in range(1000):
-            loss = update()
-            writer.log(step, loss=loss)
+        for step in range(1001):
             if step % 100 == 0:
-                writer.save(step, model)
+                writer.save(step, model)          # step k: after k updates
+            if step < 1000:
+                writer.log(step, loss=update())   # the loss of those weights
 
 A kill at any instant leaves every finished checkpoint readable and no half-written one visible. With `save_resume` and
 `resume=True` a later process continues where this one stopped: metrics logged after the last resume state are dropped,
-because they will be logged again.
+because they will be logged again. One process at a time: a second writer on the same directory is refused.
 """
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
@@ -29,13 +30,15 @@ from checkpoints.layout import (
     METRICS_FILE,
     RUN_FILE,
     VERSION,
+    as_step,
     files_of,
     resume_file,
     step_file,
     write_json,
     write_tensors,
+    write_text,
 )
-from checkpoints.run import Checkpoint, read_description
+from checkpoints.run import Checkpoint, metric_lines, read_description
 
 _FLUSH_SECONDS = 1.0
 _KEPT_RESUME_STATES = 2
@@ -46,7 +49,7 @@ class RunWriter:
 
     config is whatever describes the run, as JSON. theory, if the model has one, says how its checkpoints relate to it
     (see `probes.align`). An existing run is not touched unless `resume` says to go on with it; then its description
-    must be the same. Go on from `resumed_step` with `resume_state`, both None for a new run.
+    must be the same; `resume_steps` and `resume_state` say where it can go on from.
     """
 
     def __init__(
@@ -71,57 +74,74 @@ class RunWriter:
             "theory": dict(theory) if theory else None,
             "packages": {package: _version(package) for package in ("checkpoint-probes", "torch", "numpy")},
         }
-        self.resumed_step: int | None = None
+        self._metrics: TextIO | None = None
+        self._lock: TextIO | None = None
+        self._closed = False
         self._prepare(json.loads(json.dumps(description)), resume)
-        self._metrics = open(self.path / METRICS_FILE, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
         self._flushed = time.monotonic()
 
     def log(self, step: int, **scalars: float | Tensor) -> None:
         """One line of metrics. What is not finite is stored as null."""
-        numbers = {name: float(value) for name, value in scalars.items()}
+        step = as_step(step)
+        numbers = {
+            name: float(value.detach() if isinstance(value, Tensor) else value) for name, value in scalars.items()
+        }
         finite = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
-        self._metrics.write(json.dumps({"step": int(step), **finite}) + "\n")
+        self._opened().write(json.dumps({"step": step, **finite}) + "\n")
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
             self.flush()
 
     def save(self, step: int, weights: torch.nn.Module | Mapping[str, Tensor]) -> Path:
         """The weights after `step` updates: a module, or names and tensors. Metrics logged so far go to disk first."""
+        step = as_step(step)
         tensors = weights.state_dict() if isinstance(weights, torch.nn.Module) else weights
         if not tensors:
             raise ValueError(f"step {step}: there are no weights to save")
-        self.flush()
+        self.flush(to_disk=True)
         path = self.path / step_file(step)
         write_tensors(path, tensors, {"step": str(step)})
         return path
 
     def save_resume(self, step: int, state: Mapping[str, Tensor]) -> None:
         """What training needs to go on after `step` updates: weights, optimizer, generators, data stream."""
-        self.flush()
+        step = as_step(step)
+        self.flush(to_disk=True)  # before the state: it must never be ahead of the metrics
         write_tensors(self.path / resume_file(step), state, {"step": str(step)})
-        for old in list(files_of(self.path, "resume").values())[:-_KEPT_RESUME_STATES]:
-            old.unlink()
+        states = files_of(self.path, "resume")
+        earlier = [other for other in states if other <= step]
+        for other in set(states) - set(earlier[-_KEPT_RESUME_STATES:]):
+            states[other].unlink()
 
     def resume_steps(self) -> list[int]:
         """Steps from which training can go on."""
         return list(files_of(self.path, "resume"))
 
     def resume_state(self, step: int) -> dict[str, Tensor]:
-        """The state saved at `step`. Metrics after it are dropped from the run: they will come again."""
-        state = Checkpoint(self.path / resume_file(step))
-        self._metrics.close()
-        _drop_metrics(self.path / METRICS_FILE, from_step=step)
-        self._metrics = open(self.path / METRICS_FILE, "a", encoding="utf-8")  # noqa: SIM115
-        self.resumed_step = step
-        return dict(state)
+        """The state saved at `step`. What the run has from that step on is dropped: it will come again."""
+        state = dict(Checkpoint(self.path / resume_file(step)))  # first, so that an unreadable state costs nothing
+        self._go_back(step)
+        return state
 
-    def flush(self) -> None:
-        """Hand the metrics logged so far to the operating system."""
-        self._metrics.flush()
+    def restart(self) -> None:
+        """Drop everything but the description, to begin again."""
+        self._go_back(-1)
+
+    def flush(self, *, to_disk: bool = False) -> None:
+        """Hand the metrics logged so far to the operating system, or all the way to the disk."""
+        self._require_open()
+        if self._metrics is not None:
+            self._metrics.flush()
+            if to_disk:
+                os.fsync(self._metrics.fileno())
         self._flushed = time.monotonic()
 
     def close(self) -> None:
         """Finish writing; what was logged and saved stays."""
-        self._metrics.close()
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
+        self._metrics = self._lock = None
+        self._closed = True
 
     def __enter__(self) -> "RunWriter":
         """The writer itself."""
@@ -135,11 +155,14 @@ class RunWriter:
 
     def _prepare(self, description: dict[str, Any], resume: bool) -> None:
         file = self.path / RUN_FILE
+        if self.path.exists() and not self.path.is_dir():
+            raise FileExistsError(f"{self.path} is a file: a directory is needed")
         if not file.exists():
             if self.path.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
                 raise FileExistsError(f"{self.path} exists and is not a run: choose an empty or a new directory")
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(file, description)
+            self._take_lock()
             return
         if not resume:
             raise FileExistsError(f"{self.path} already holds a run: pass resume=True to go on, or another directory")
@@ -150,25 +173,55 @@ class RunWriter:
                     f"{file} has another {key}, so this would not be the same run: there {existing[key]}, "
                     f"here {description[key]}. Choose another directory"
                 )
+        self._take_lock()
         for left_over in self.path.glob(".*.partial"):
             left_over.unlink()
-        _drop_metrics(self.path / METRICS_FILE, from_step=None)
+
+    def _take_lock(self) -> None:
+        """One writer at a time; the system lets go of the lock when this process ends, however it ends."""
+        self._lock = open(self.path / RUN_FILE, encoding="utf-8")  # noqa: SIM115 (closed by close)
+        try:
+            import fcntl
+        except ImportError:
+            return
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise RuntimeError(f"{self.path} is being written by another process or writer") from None
+
+    def _opened(self) -> TextIO:
+        """The metrics file, opened and mended (a last line cut short is dropped) when first needed."""
+        self._require_open()
+        if self._metrics is None:
+            _keep_metrics(self.path / METRICS_FILE, below=None)
+            self._metrics = open(self.path / METRICS_FILE, "a", encoding="utf-8")  # noqa: SIM115
+        return self._metrics
+
+    def _go_back(self, step: int) -> None:
+        """Drop metrics from `step` on, and weights and states after it."""
+        self._require_open()
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+        _keep_metrics(self.path / METRICS_FILE, below=step)
+        for kind in ("step", "resume"):
+            for other, file in files_of(self.path, kind).items():
+                if other > step:
+                    file.unlink()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"the writer of {self.path} is closed")
 
 
-def _drop_metrics(path: Path, from_step: int | None) -> None:
-    """Cut the file after its last whole line, and from `from_step` on."""
+def _keep_metrics(path: Path, below: int | None) -> None:
+    """Keep the whole lines, of steps under `below` if that is given; the file is only touched if that changes it."""
     if not path.exists():
         return
-    keep = 0
-    with open(path, "rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            if from_step is not None and json.loads(line)["step"] >= from_step:
-                break
-            keep += len(line)
-    with open(path, "rb+") as file:
-        file.truncate(keep)
+    kept = "".join(line for line, scalars in metric_lines(path) if below is None or scalars["step"] < below)
+    if len(kept.encode()) != path.stat().st_size:
+        write_text(path, kept)
 
 
 def _version(package: str) -> str:

@@ -21,4 +21,4 @@ class Preset:
     def train(self, seeds: Sequence[int], directory: str | Path, name: str, *, quiet: bool = False) -> list[Path]:
         """Train these seeds, or finish what was begun; the run directories."""
         schedule = schedules.log_spaced(self.steps, self.checkpoints)
-        return train(self.experiment(seeds), directory, name, self.steps, schedule, quiet=quiet)
+        return train(self.experiment, seeds, directory, name, self.steps, schedule, quiet=quiet)

@@ -9,7 +9,7 @@ weights, optimizer, generators, place in the data stream - is kept beside the we
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -65,7 +65,8 @@ class DivergedError(RuntimeError):
 
 
 def train(
-    experiment: Experiment,
+    make: Callable[[Sequence[int]], Experiment],
+    seeds: Sequence[int],
     directory: str | Path,
     name: str,
     steps: int,
@@ -73,40 +74,71 @@ def train(
     *,
     quiet: bool = False,
 ) -> list[Path]:
-    """Train every seed for `steps` updates, or finish what an earlier call began; the run directories, one per seed."""
-    paths = [Path(directory) / f"{name}-seed{seed}" for seed in experiment.seeds]
-    writers: list[RunWriter] = []
+    """Train every seed for `steps` updates, or finish what an earlier call began; the run directories, one per seed.
+
+    `make` builds the experiment for the seeds that are not finished yet.
+    """
+    seeds = list(seeds)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds is {seeds}: at least one, and each only once, is expected")
+    paths = {seed: Path(directory) / f"{name}-seed{seed}" for seed in seeds}
+    writers: dict[int, RunWriter] = {}
     threads = torch.get_num_threads()
-    torch.set_num_threads(experiment.threads)
     try:
-        for i, (seed, path) in enumerate(zip(experiment.seeds, paths, strict=True)):
-            config, theory = experiment.describe(i)
-            run = {"config": config, "name": path.name, "family": experiment.family, "seed": seed, "theory": theory}
-            writers.append(RunWriter(path, **run, resume=True))
-        start = _resume(experiment, writers)
-        keep = set(schedule) | {steps}
-        with tqdm(total=steps, initial=start, desc=name, unit="step", disable=quiet or None) as progress:
-            for step in range(start, steps + 1):
-                if step == 0 or (step in keep and step != start):
-                    _save(experiment, writers, step)
-                if step == steps:
-                    break
-                _log(experiment.update(), writers, step)
-                progress.update()
+        every = make(seeds)
+        for i, (seed, path) in enumerate(paths.items()):
+            config, theory = every.describe(i)
+            run = {"config": config, "name": path.name, "family": every.family, "seed": seed, "theory": theory}
+            writers[seed] = RunWriter(path, **run, resume=True)
+        unfinished = [seed for seed, writer in writers.items() if not _is_finished(writer, steps)]
+        if unfinished:
+            experiment = every if unfinished == seeds else make(unfinished)
+            torch.set_num_threads(experiment.threads)
+            _run(experiment, [writers[seed] for seed in unfinished], name, steps, set(schedule) | {steps}, quiet)
     finally:
         torch.set_num_threads(threads)
-        for writer in writers:
+        for writer in writers.values():
             writer.close()
-    return paths
+    return list(paths.values())
+
+
+def _is_finished(writer: RunWriter, steps: int) -> bool:
+    latest = max(writer.resume_steps(), default=0)
+    if latest > steps:
+        raise ValueError(
+            f"{writer.path} already has {latest} steps, more than the {steps} asked for: "
+            "ask for at least as many, or choose another directory"
+        )
+    return latest == steps
+
+
+def _run(
+    experiment: Experiment, writers: Sequence[RunWriter], name: str, steps: int, keep: set[int], quiet: bool
+) -> None:
+    start = _resume(experiment, writers)
+    with tqdm(total=steps, initial=start, desc=name, unit="step", disable=quiet or None) as progress:
+        for step in range(start, steps + 1):
+            if step == 0 or (step in keep and step != start):
+                _save(experiment, writers, step)
+            if step == steps:
+                break
+            _log(experiment.update(), writers, step)
+            progress.update()
 
 
 def _resume(experiment: Experiment, writers: Sequence[RunWriter]) -> int:
-    """The latest step that every seed can go on from; the experiment is put back to it. 0 for a new run."""
+    """The latest step that every seed can go on from; the experiment is put back to it. 0 to begin (again)."""
     common = set.intersection(*(set(writer.resume_steps()) for writer in writers))
-    if not common:
-        return 0
-    experiment.restore([writer.resume_state(max(common)) for writer in writers])
-    return max(common)
+    for step in sorted(common, reverse=True):
+        try:
+            states = [writer.resume_state(step) for writer in writers]
+        except (OSError, ValueError):
+            continue  # damaged: the state before it will do
+        experiment.restore(states)
+        return step
+    for writer in writers:
+        writer.restart()
+    return 0
 
 
 def _save(experiment: Experiment, writers: Sequence[RunWriter], step: int) -> None:

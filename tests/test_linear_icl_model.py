@@ -1,5 +1,7 @@
 """The linear head: Eq 1 on explicit tokens, prompts by two routes, and SGD against the exact flow."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -138,9 +140,9 @@ def trained(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs")
     found = {}
     for context, steps in ((32, 3200), (8, 4000)):
-        experiment = LinearICL(LinearICLConfig(context=context), range(5))
+        make = partial(LinearICL, LinearICLConfig(context=context))
         schedule = schedules.log_spaced(steps, 100)
-        paths = train(experiment, directory, f"N{context}", steps, schedule, quiet=True)
+        paths = train(make, range(5), directory, f"N{context}", steps, schedule, quiet=True)
         found[context] = [open_run(path) for path in paths]
     return found
 

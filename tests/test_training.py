@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,7 +22,7 @@ STEPS = 2000
 
 
 def train_small(directory: Path, seeds=(0, 1), steps=STEPS) -> list[Path]:
-    return train(LinearICL(SMALL, seeds), directory, "small", steps, schedules.every(20, steps), quiet=True)
+    return train(partial(LinearICL, SMALL), seeds, directory, "small", steps, schedules.every(20, steps), quiet=True)
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -86,11 +87,11 @@ def test_a_seed_trains_the_same_alone_and_in_a_batch(tmp_path):
 
 
 def test_a_learning_rate_that_diverges_is_named_and_the_checkpoints_so_far_are_kept(tmp_path):
-    experiment = LinearICL(LinearICLConfig(batch=8, learning_rate=50.0), [4])
+    make = partial(LinearICL, LinearICLConfig(batch=8, learning_rate=50.0))
     with pytest.raises(
         DivergedError, match=r"wild-seed4: the loss is (nan|inf) at step \d+\. The learning rate is too"
     ):
-        train(experiment, tmp_path, "wild", 2000, schedules.every(1, 2000), quiet=True)
+        train(make, [4], tmp_path, "wild", 2000, schedules.every(1, 2000), quiet=True)
     run = open_run(tmp_path / "wild-seed4")
     assert len(run.steps) > 1
     assert torch.isfinite(run.checkpoint(run.steps[1])["p2"]).all()
