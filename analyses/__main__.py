@@ -30,7 +30,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.")] = None,
     size: Annotated[
-        str, typer.Option(help="toy (seconds), quick (a minute), paper (ten minutes, ten seeds).")
+        str, typer.Option(help="toy (seconds), quick (two minutes), paper (ten minutes, ten seeds).")
     ] = "quick",
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where the runs behind them are kept.")] = Path("checkpoints/runs"),
@@ -44,6 +44,8 @@ def main(
         raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(ANALYSES)}", param_hint="NAMES")
     if size not in SIZES:
         raise typer.BadParameter(f"{size!r}: one of {', '.join(SIZES)} is expected", param_hint="--size")
+    if size == "toy":
+        typer.echo("Size toy only shows that everything runs: two seeds, small batches. Its verdicts mean nothing.")
     pages = []
     for i, name in enumerate(chosen, start=1):
         typer.echo(f"[{i}/{len(chosen)}] {name}: {ANALYSES[name]} ...")
@@ -54,7 +56,7 @@ def main(
         typer.echo(f"      {time.perf_counter() - start:.0f} s, {path}")
         for verdict in page.verdicts:
             typer.echo(f"      {verdict.verdict:>14}  {verdict.claim}")
-    title = "Exact learning dynamics of in-context learning: what holds"
+    title = "Exact learning dynamics of in-context learning: what holds" + (" (toy size)" if size == "toy" else "")
     typer.echo(f"The report: {write_html(out / 'index.html', title, pages).resolve()}")
     if verdicts:
         write_markdown(verdicts, title, pages)

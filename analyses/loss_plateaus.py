@@ -12,7 +12,7 @@ import numpy as np
 from analyses.draw import EXACT, MEASURED, PRINTED, band, panels
 from analyses.linear_icl_runs import RUNS, Group, far_apart, three_modes
 from analyses.page import Page
-from analyses.verdicts import HOLDS, IN_PART, Verdict, judge, percent
+from analyses.verdicts import HOLDS, IN_PART, Verdict, judge
 from models.linear_icl.model import exact_theory
 from models.linear_icl.theory import ExactTheory
 from probes import find_transitions, half_time
@@ -128,7 +128,7 @@ def judgements(apart: Group, short: Group, found: list) -> list[Verdict]:
             "cliffs occur when the slower modes are learned",
             "section 3",
             "largest error of a cliff against the exact half-drop, over modes: "
-            + (percent(1 + offsets) if errors else "no seed with every cliff"),
+            + (f"{100 * offsets.mean():.1f} ± {100 * offsets.std():.1f} %" if errors else "no seed with every cliff"),
             judge(float(np.mean(offsets)), 0.06, 0.15) if errors else "does not hold",
             "time of half of the drop, not of half of the amplitude (12 % later)",
         ),

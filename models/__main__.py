@@ -26,7 +26,7 @@ def seeds_of(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise typer.BadParameter(f"{text!r}: a seed (3), a list (0,2,5) or a range (0-4) is expected")
         seeds += range(int(first), int(last) + 1) if dash else [int(first)]
     if not seeds or len(set(seeds)) < len(seeds):

@@ -58,7 +58,7 @@ class Theory(Protocol):
 class Alignment:
     """A run beside a theory.
 
-    modes          one row per mode: half times, values at the end, fixed point, R^2 of the whole trajectory
+    modes          one row per mode: half times, means over the last fifth, fixed point, R^2 of the whole trajectory
     trajectories   one row per checkpoint and mode: step, time, predicted, measured
     loss           one row per logged step: time, predicted, measured
     loss_r2        of the measured loss, averaged in bins of ln(time) with at least 8 steps, against the predicted one
@@ -134,7 +134,7 @@ def _by_mode(predicted: np.ndarray, measured: np.ndarray, times: Times, theory: 
                 "mode": k,
                 "predicted_half_time": float(theory.half_times[k]),
                 "measured_half_time": reached,
-                "predicted_end": float(p[-1]),
+                "predicted_end": _recent(p, times),
                 "measured_end": _recent(m, times),
                 "fixed_point": fixed,
                 "r2": _r2(p, m),
@@ -173,6 +173,8 @@ def _binned_r2(loss: pd.DataFrame) -> float:
 
 
 def _r2(predicted: np.ndarray, measured: np.ndarray) -> float:
-    """Share of the variance of the measured curve that the predicted one explains."""
+    """Share of the variance of the measured curve that the predicted one explains; NaN if there is no curve."""
+    if len(measured) < 2:
+        return float("nan")
     spread = float(((measured - measured.mean()) ** 2).sum())
     return 1 - float(((measured - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")

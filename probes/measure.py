@@ -23,7 +23,7 @@ from probes.effective_rank import (
     spectrum_stable_rank,
 )
 from probes.matrices import Factored
-from probes.spectra import singular_values
+from probes.spectra import frobenius_norm, singular_values
 from probes.subspaces import column_subspace_distance, subspace_distance, subspace_drift
 
 COLUMNS = ["run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"]
@@ -51,9 +51,11 @@ _SPECTRAL: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def measure(
-    run: Run, circuits: Sequence[str] = ("ov", "qk"), *, removed: int = 4, progress: bool = False
+    run: Run, circuits: str | Sequence[str] = ("ov", "qk"), *, removed: int = 4, progress: bool = False
 ) -> pd.DataFrame:
     """Every probe on every circuit of every checkpoint. removed is the largest k of the marginalized rank."""
+    if isinstance(circuits, str):
+        circuits = (circuits,)
     if not run.steps:
         raise ValueError(f"run {run.name!r} has no checkpoints to measure")
     parts = {circuit: circuit_of(run.family, circuit) for circuit in circuits}
@@ -84,6 +86,11 @@ def measure(
 
 
 def _numbers(now: Matrix, final: Matrix, before: Matrix | None, removed: int) -> Iterator[Row]:
+    if not _is_finite(now):
+        for name in DEFINITIONS:
+            for k in range(removed + 1) if name == "marginalized_effective_rank" else (None,):
+                yield name, k, np.nan, "the weights are not finite"
+        return
     values = torch.as_tensor(singular_values(now))
     size, rank = float(values.max()), int(spectrum_rank(values))
     for name, function in _SPECTRAL.items():
@@ -103,12 +110,22 @@ def _spaces(now: Matrix, final: Matrix, before: Matrix | None, rank: int) -> Ite
     full = {"subspace_distance": columns, "column_subspace_distance": rows, "subspace_drift": columns}
     for name, dimension in full.items():
         missing = f"rank {rank} spans all {dimension} dimensions: the distance is 0 from everything"
-        if name == "subspace_drift" and before is None:
+        other = before if name == "subspace_drift" else final
+        if other is None:
             yield name, None, np.nan, "no checkpoint before this one"
+        elif not _is_finite(other):
+            yield name, None, np.nan, "the weights it is compared with are not finite"
+        elif rank == 0 or float(torch.as_tensor(frobenius_norm(other))) == 0:
+            yield name, None, np.nan, "a matrix of zeros has no row space"
         elif rank == dimension:
             yield name, None, np.nan, missing
         elif name == "subspace_drift":
-            yield name, None, float(subspace_drift(before, now)), None
+            yield name, None, float(subspace_drift(other, now)), None
         else:
             distance = subspace_distance if name == "subspace_distance" else column_subspace_distance
-            yield name, None, float(distance(now, final, normalised=True)), None
+            yield name, None, float(distance(now, other, normalised=True)), None
+
+
+def _is_finite(matrix: Matrix) -> bool:
+    parts = (matrix.left, matrix.right) if isinstance(matrix, Factored) else (matrix,)
+    return all(bool(torch.isfinite(torch.as_tensor(part)).all()) for part in parts)

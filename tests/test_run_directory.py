@@ -213,3 +213,88 @@ def test_schedules_begin_at_zero_and_end_at_the_last_step():
 def test_impossible_schedules_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_second_writer_is_refused_while_the_first_is_at_work(tmp_path):
+    with RunWriter(tmp_path / "run") as first:
+        first.log(0, loss=1.0)
+        with pytest.raises(RuntimeError, match="is being written by another process or writer"):
+            RunWriter(tmp_path / "run", resume=True)
+    RunWriter(tmp_path / "run", resume=True).close()
+
+
+def test_an_unreadable_resume_state_costs_nothing(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        for step in range(10):
+            writer.log(step, loss=1.0)
+        with pytest.raises(FileNotFoundError):
+            writer.resume_state(4)
+    assert len(open_run(tmp_path / "run").metrics) == 10
+
+
+def test_metrics_logged_out_of_order_are_kept_and_sorted(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        for step in (0, 1000, 500, 501):
+            writer.log(step, loss=float(step))
+        writer.save_resume(900, {"x": torch.zeros(1)})
+        writer.resume_state(900)
+    assert open_run(tmp_path / "run").metrics["loss"].to_dict() == {0: 0, 500: 500, 501: 501}
+
+
+def test_the_last_word_on_a_scalar_counts_even_if_it_is_not_a_number(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        writer.log(0, loss=3.0)
+        writer.log(0, loss=float("nan"))
+        writer.log(1, loss=torch.tensor(2.0, requires_grad=True))
+    metrics = open_run(tmp_path / "run").metrics
+    assert np.isnan(metrics.loc[0, "loss"])
+    assert metrics.loc[1, "loss"] == 2
+    assert metrics["loss"].dtype == np.float64
+
+
+def test_going_back_drops_what_comes_again_and_starting_again_drops_everything(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        for step in (0, 10, 20, 30):
+            writer.save(step, {"w": torch.zeros(1)})
+            writer.save_resume(step, {"x": torch.zeros(1)})
+            writer.log(step, loss=1.0)
+        writer.resume_state(20)
+        assert open_run(tmp_path / "run").steps == [0, 10, 20]
+        assert writer.resume_steps() == [20]
+        writer.restart()
+    run = open_run(tmp_path / "run")
+    assert run.steps == []
+    assert run.metrics.empty
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (lambda w: w.save(-1, {"w": torch.zeros(1)}), ValueError, "step is -1: it counts updates"),
+        (lambda w: w.save(1.5, {"w": torch.zeros(1)}), Exception, "step"),
+        (lambda w: w.save(1, {"w": np.zeros(1)}), Exception, "w"),
+        (lambda w: (w.close(), w.log(0, loss=1.0)), ValueError, r"the writer of .* is closed"),
+        (lambda w: (w.close(), w.save(0, {"w": torch.zeros(1)})), ValueError, r"the writer of .* is closed"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name(tmp_path, act, error, message):
+    with RunWriter(tmp_path / "run") as writer, pytest.raises(error, match=message):
+        act(writer)
+
+
+def test_asking_for_a_name_does_not_read_the_tensor(tmp_path, monkeypatch):
+    checkpoint = open_run(write_small(tmp_path / "run")).checkpoint(0)
+    monkeypatch.setattr(type(checkpoint), "__getitem__", None)
+    assert "w" in checkpoint
+    assert "c" not in checkpoint
+
+
+def test_a_file_in_the_place_of_a_run_and_a_version_that_is_no_number_are_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError, match="is a file: a directory is needed"):
+        RunWriter(tmp_path / "file")
+    path = write_small(tmp_path / "run")
+    description = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(description | {"version": "2"}))
+    with pytest.raises(ValueError, match="\"version\" is '2', a whole number"):
+        open_run(path)

@@ -118,3 +118,38 @@ def test_the_command_says_what_a_run_costs_and_refuses_nonsense():
         result = CliRunner().invoke(app, ["linear-icl", *bad])
         assert result.exit_code == 2
         assert "Error" in result.output
+
+
+def test_other_seeds_join_without_touching_the_finished_ones(tmp_path):
+    first = train_small(tmp_path, seeds=(0, 1), steps=100)
+    before = [contents(path) for path in first]
+    train_small(tmp_path, seeds=(0, 1, 2), steps=100)
+    assert [contents(path) for path in first] == before
+    assert len(open_run(tmp_path / "small-seed2").metrics) == 100
+
+
+def test_a_damaged_resume_state_is_passed_over_for_the_one_before(tmp_path):
+    whole = train_small(tmp_path / "whole", seeds=(0,), steps=100)[0]
+    path = train_small(tmp_path / "damaged", seeds=(0,), steps=60)[0]
+    state = path / "resume-000000060.safetensors"
+    state.write_bytes(state.read_bytes()[:-9])
+    train_small(tmp_path / "damaged", seeds=(0,), steps=100)
+    assert contents(path) == contents(whole)
+
+
+def test_lost_resume_states_mean_beginning_again_with_nothing_counted_twice(tmp_path):
+    path = train_small(tmp_path, seeds=(0,), steps=60)[0]
+    before = contents(path)
+    for state in path.glob("resume-*"):
+        state.unlink()
+    train_small(tmp_path, seeds=(0,), steps=60)
+    assert contents(path) == before
+
+
+def test_a_run_is_not_made_shorter_and_seeds_are_named_once(tmp_path):
+    train_small(tmp_path, seeds=(0,), steps=60)
+    with pytest.raises(ValueError, match="already has 60 steps, more than the 40 asked for"):
+        train_small(tmp_path, seeds=(0,), steps=40)
+    for bad in ((), (1, 1)):
+        with pytest.raises(ValueError, match="at least one, and each only once"):
+            train_small(tmp_path, seeds=bad)

@@ -48,8 +48,10 @@ class LinearICLConfig:
 
     def __post_init__(self) -> None:
         check_setting(self.eigenvalues, self.context, self.init)
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate is {self.learning_rate}: a positive number is needed")
+        if not 0 <= self.null_init < float("inf"):
+            raise ValueError(f"null_init is {self.null_init}: zero or a positive number is needed")
         if self.batch < 1:
             raise ValueError(f"batch is {self.batch}: at least one prompt is needed")
 

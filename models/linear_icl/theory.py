@@ -174,19 +174,19 @@ class ExactTheory:
     def _half_times(self) -> Modes:
         if not self.learned.any():
             return np.full(len(self.eigenvalues), np.inf)
-        horizon = (
-            4
-            * PrintedTheory(self.eigenvalues, self.context, self.init).half_times.max()
-            / min(1.0, float(self.task_power[self.learned].min()))
-        )
+        slowest = (self.task_power * self.eigenvalues**2)[self.learned].min()
+        start = max(1e-12, float(np.abs(self.p_start * self.q_start).min()))
+        horizon = 2 * (2 + abs(np.log(self.fixed_point.max() / start))) / slowest
         half = np.full(len(self.eigenvalues), np.inf)
         for _ in range(6):
             times = np.linspace(0, horizon, 20001)
             a = self.modes(times)
             for k in np.flatnonzero(self.learned):
                 there = np.flatnonzero(a[:, k] >= self.fixed_point[k] / 2)
-                if len(there):
-                    i = max(1, there[0])
+                if len(there) and there[0] == 0:
+                    half[k] = 0.0
+                elif len(there):
+                    i = there[0]
                     half[k] = np.interp(self.fixed_point[k] / 2, a[i - 1 : i + 1, k], times[i - 1 : i + 1])
             if np.isfinite(half[self.learned]).all():
                 break
