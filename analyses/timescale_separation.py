@@ -121,7 +121,7 @@ def draw(curves: list[dict], times: np.ndarray, printed: np.ndarray):
             ax.axvline(other, **PRINTED)
     axes[0, 0].plot([], [], **EXACT, label="mode learned, exact flow")
     axes[0, 0].plot([], [], **PRINTED, label="mode learned, printed t*")
-    axes[0, 0].legend(fontsize=8, loc="lower right")
+    axes[0, 0].legend(fontsize=8, loc="upper left")
     axes[0, 1].legend(fontsize=8)
     axes[0, 2].legend(fontsize=8)
     return figure

@@ -5,7 +5,7 @@ effective rank, else NA. A number that does not exist is NaN, and why_missing sa
 `table.attrs["definitions"]`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,7 @@ DEFINITIONS = {
 }
 
 Matrix = Tensor | Factored
+Builder = Callable[[Mapping[str, Tensor]], Matrix]
 Row = tuple[str, int | None, float, str | None]
 
 _SPECTRAL: dict[str, Callable[[Tensor], Tensor]] = {
@@ -51,14 +52,23 @@ _SPECTRAL: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def measure(
-    run: Run, circuits: str | Sequence[str] = ("ov", "qk"), *, removed: int = 4, progress: bool = False
+    run: Run,
+    circuits: str | Sequence[str] | Mapping[str, Builder] = ("ov", "qk"),
+    *,
+    removed: int = 4,
+    progress: bool = False,
 ) -> pd.DataFrame:
-    """Every probe on every circuit of every checkpoint. removed is the largest k of the marginalized rank."""
-    if isinstance(circuits, str):
-        circuits = (circuits,)
+    """Every probe on every circuit of every checkpoint.
+
+    circuits are names that the run's family knows, or your own: names with functions from the tensors of a checkpoint
+    to a matrix or `Factored` [layer, head, rows, columns]. removed is the largest k of the marginalized rank.
+    """
     if not run.steps:
         raise ValueError(f"run {run.name!r} has no checkpoints to measure")
-    parts = {circuit: circuit_of(run.family, circuit) for circuit in circuits}
+    if not isinstance(circuits, Mapping):
+        names = (circuits,) if isinstance(circuits, str) else circuits
+        circuits = {circuit: circuit_of(run.family, circuit) for circuit in names}
+    parts = dict(circuits)
     last = run.checkpoint(run.steps[-1])
     final = {circuit: build(last) for circuit, build in parts.items()}
     before: dict[str, Matrix | None] = dict.fromkeys(parts)

@@ -141,3 +141,46 @@ def test_unknown_families_and_circuits_are_refused_by_name(tmp_path, reference):
         writer.save(0, {"w": torch.ones(2, 2)})
     with pytest.raises(ValueError, match="family 'unknown' has no circuits here; known families: linear-icl"):
         probes.measure(open_run(tmp_path / "plain"))
+
+
+def test_weights_that_are_not_finite_or_end_at_zero_cost_their_rows_and_not_the_table(tmp_path):
+    with RunWriter(tmp_path / "run", family="linear-icl") as writer:
+        for step in range(4):
+            p2 = torch.diag(torch.tensor([1.0, 2.0, 0.0])) if step < 3 else torch.zeros(3, 3)
+            writer.save(step, {"p2": p2 if step != 1 else torch.full((3, 3), torch.nan), "q1": torch.eye(3)})
+    table = probes.measure(open_run(tmp_path / "run"), circuits="ov")
+    assert (table["value"].isna() == table["why_missing"].notna()).all()
+    assert (table[table["step"] == 1]["why_missing"] == "the weights are not finite").all()
+    drift = table[table["probe"] == "subspace_drift"]["why_missing"]
+    assert drift.iloc[2] == "the weights it is compared with are not finite"
+    distance = table[table["probe"] == "subspace_distance"]["why_missing"]
+    assert distance.iloc[0] == "a matrix of zeros has no row space"
+
+
+def test_circuits_of_ones_own_can_be_measured(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        for step in (0, 1):
+            writer.save(step, {"w": torch.randn(2, 12, 5), "v": torch.randn(2, 5, 12)})
+    run = open_run(tmp_path / "run")
+    table = probes.measure(run, circuits={"wv": lambda t: probes.Factored(t["w"][None], t["v"][None])})
+    assert sorted(table["head"].unique()) == [0, 1]
+    rank = table[(table["step"] == 1) & (table["head"] == 1) & (table["probe"] == "effective_rank")]["value"].item()
+    tensors = run.checkpoint(1)
+    assert rank == pytest.approx(probes.effective_rank(tensors["w"][1] @ tensors["v"][1]).item(), rel=1e-6)
+    last = table[(table["step"] == 1) & (table["probe"] == "subspace_distance")]["value"]
+    np.testing.assert_allclose(last, 0, atol=1e-9)
+
+
+def test_a_run_too_short_to_average_has_no_r2_of_its_loss(tmp_path):
+    theory = PrintedTheory([1, 0.5], 64, 1e-3)
+    section = {
+        "time_per_step": 0.1,
+        "mode_product": ["p", "q"],
+        "mode_basis": [[1, 0], [0, 1]],
+        "conserved": ["p", "q"],
+    }
+    with RunWriter(tmp_path / "run", theory=section | {"null": []}) as writer:
+        for step in range(3):
+            writer.log(step, loss=1.0)
+            writer.save(step, {"p": torch.eye(2), "q": torch.eye(2)})
+    assert np.isnan(probes.align(open_run(tmp_path / "run"), theory).loss_r2)

@@ -148,3 +148,10 @@ def test_times_may_repeat_or_be_zero_but_must_be_times():
     for context in (1.5, float("nan")):
         with pytest.raises(ValueError, match="at least one example"):
             check_setting([1.0], context, 1e-3)
+
+
+def test_half_times_follow_the_actual_start():
+    late = ExactTheory([1, 0.5], 16, 0.6, p_start=[0.03, 0.03], q_start=[0.03, 0.03])
+    early = ExactTheory([1, 0.5], 16, 0.03**2)
+    np.testing.assert_allclose(late.half_times, early.half_times, rtol=1e-3)
+    assert ExactTheory([1, 0.5], 16, 0.6).half_times[0] == 0  # it starts beyond half
