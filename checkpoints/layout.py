@@ -32,6 +32,11 @@ METRICS_FILE = "metrics.jsonl"
 _NAME = re.compile(r"(step|resume)-(\d{9,})\.safetensors")
 
 
+def left_overs(path: Path) -> list[Path]:
+    """What a kill in the middle of a write leaves behind: our temporary files, and those safetensors makes itself."""
+    return [*path.glob(".*.partial"), *path.glob(".tmp??????")]
+
+
 def as_step(step: Any) -> int:
     """A step as a plain integer, or an error: what is saved under another name would never be found again."""
     try:

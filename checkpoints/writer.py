@@ -32,6 +32,7 @@ from checkpoints.layout import (
     VERSION,
     as_step,
     files_of,
+    left_overs,
     resume_file,
     step_file,
     write_json,
@@ -174,8 +175,6 @@ class RunWriter:
                     f"here {description[key]}. Choose another directory"
                 )
         self._take_lock()
-        for left_over in self.path.glob(".*.partial"):
-            left_over.unlink()
 
     def _take_lock(self) -> None:
         """One writer at a time; the system lets go of the lock when this process ends, however it ends."""
@@ -189,6 +188,8 @@ class RunWriter:
         except OSError:
             self.close()
             raise RuntimeError(f"{self.path} is being written by another process or writer") from None
+        for left_over in left_overs(self.path):
+            left_over.unlink()
 
     def _opened(self) -> TextIO:
         """The metrics file, opened and mended (a last line cut short is dropped) when first needed."""

@@ -59,6 +59,23 @@ def test_a_run_that_is_twice_as_slow_shows_it(tmp_path):
     assert found.modes["r2"].max() < 0.98
 
 
+def test_drift_of_the_conserved_quantity_and_growth_of_the_null_blocks_by_hand(tmp_path):
+    section = {
+        "time_per_step": 0.1,
+        "mode_product": ["p", "q"],
+        "mode_basis": [[1, 0], [0, 1]],
+        "conserved": ["p", "q"],
+    }
+    with RunWriter(tmp_path / "run", theory=section | {"null": ["n"]}) as writer:
+        for step, (p, q, n) in enumerate([(1, 1, 0), (2, 1, 1), (3, 2, 4)]):  # p^2 - q^2 is 0, 3, 5 per entry
+            writer.log(step, loss=1.0)
+            eye = torch.eye(2, dtype=torch.float64)
+            writer.save(step, {"p": p * eye, "q": q * eye, "n": n * eye})
+    found = probes.align(open_run(tmp_path / "run"), PrintedTheory([1, 0.5], 64, 1e-3))
+    assert found.conserved_drift == pytest.approx(10 / 26)
+    assert found.null_growth == pytest.approx(np.sqrt(32 / 26))
+
+
 def test_the_reference_run_sides_with_the_exact_flow(reference):
     exact = probes.align(reference, exact_theory(reference.config, reference.theory))
     printed = probes.align(reference, printed_theory(reference.config))

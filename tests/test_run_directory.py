@@ -183,7 +183,7 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
     process.join(60)
     assert "step-000000030.safetensors could not be written" in (tmp_path / "answer").read_text()
     assert open_run(path).steps == [0, 10, 20]
-    assert not list(path.glob(".*.partial"))  # nothing half-written is left
+    assert not list(path.glob(".*"))  # nothing half-written is left
 
 
 def test_nothing_to_save_is_refused(tmp_path):
@@ -213,6 +213,15 @@ def test_schedules_begin_at_zero_and_end_at_the_last_step():
 def test_impossible_schedules_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_what_a_kill_left_behind_is_invisible_and_cleared_on_resuming(tmp_path):
+    path = write_small(tmp_path / "run")
+    for name in (".step-000000030.safetensors.ab12.partial", ".tmpQLltP5"):
+        (path / name).write_bytes(b"half")
+    assert open_run(path).steps == [0, 10, 20]
+    RunWriter(path, {"width": 4}, family="test", seed=3, resume=True).close()
+    assert not list(path.glob(".*"))
 
 
 def test_a_second_writer_is_refused_while_the_first_is_at_work(tmp_path):
