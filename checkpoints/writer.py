@@ -8,8 +8,8 @@
                 writer.log(step, loss=update())   # the loss of those weights
 
 A kill at any instant leaves every finished checkpoint readable and no half-written one visible. With `save_resume` and
-`resume=True` a later process continues where this one stopped: metrics logged after the last resume state are dropped,
-because they will be logged again. One process at a time: a second writer on the same directory is refused.
+`resume=True` a later process continues where this one stopped (`resume_state`, `go_back`): metrics logged after that
+are dropped, because they will be logged again. One process at a time: a second writer on the same directory is refused.
 """
 
 import json
@@ -50,7 +50,7 @@ class RunWriter:
 
     config is whatever describes the run, as JSON. theory, if the model has one, says how its checkpoints relate to it
     (see `probes.align`). An existing run is not touched unless `resume` says to go on with it; then its description
-    must be the same; `resume_steps` and `resume_state` say where it can go on from.
+    must be the same; `resume_steps`, `resume_state` and `go_back` let training go on from where it stopped.
     """
 
     def __init__(
@@ -118,14 +118,20 @@ class RunWriter:
         return list(files_of(self.path, "resume"))
 
     def resume_state(self, step: int) -> dict[str, Tensor]:
-        """The state saved at `step`. What the run has from that step on is dropped: it will come again."""
-        state = dict(Checkpoint(self.path / resume_file(step)))  # first, so that an unreadable state costs nothing
-        self._go_back(step)
-        return state
+        """The state saved at `step`, read and nothing else: call `go_back` to go on from there."""
+        return dict(Checkpoint(self.path / resume_file(step)))
 
-    def restart(self) -> None:
-        """Drop everything but the description, to begin again."""
-        self._go_back(-1)
+    def go_back(self, step: int) -> None:
+        """Drop metrics from `step` on, and weights and states after it: they will come again. -1 drops everything."""
+        self._require_open()
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+        _keep_metrics(self.path / METRICS_FILE, below=step)
+        for kind in ("step", "resume"):
+            for other, file in files_of(self.path, kind).items():
+                if other > step:
+                    file.unlink()
 
     def flush(self, *, to_disk: bool = False) -> None:
         """Hand the metrics logged so far to the operating system, or all the way to the disk."""
@@ -198,18 +204,6 @@ class RunWriter:
             _keep_metrics(self.path / METRICS_FILE, below=None)
             self._metrics = open(self.path / METRICS_FILE, "a", encoding="utf-8")  # noqa: SIM115
         return self._metrics
-
-    def _go_back(self, step: int) -> None:
-        """Drop metrics from `step` on, and weights and states after it."""
-        self._require_open()
-        if self._metrics is not None:
-            self._metrics.close()
-            self._metrics = None
-        _keep_metrics(self.path / METRICS_FILE, below=step)
-        for kind in ("step", "resume"):
-            for other, file in files_of(self.path, kind).items():
-                if other > step:
-                    file.unlink()
 
     def _require_open(self) -> None:
         if self._closed:

@@ -129,16 +129,28 @@ def _run(
 def _resume(experiment: Experiment, writers: Sequence[RunWriter]) -> int:
     """The latest step that every seed can go on from; the experiment is put back to it. 0 to begin (again)."""
     common = set.intersection(*(set(writer.resume_steps()) for writer in writers))
-    for step in sorted(common, reverse=True):
-        try:
-            states = [writer.resume_state(step) for writer in writers]
-        except (OSError, ValueError):
-            continue  # damaged: the state before it will do
-        experiment.restore(states)
-        return step
+    states, start = _latest_readable(writers, sorted(common, reverse=True))
     for writer in writers:
-        writer.restart()
-    return 0
+        writer.go_back(start if states else -1)
+    if states:
+        experiment.restore(states)
+    return start
+
+
+def _latest_readable(writers: Sequence[RunWriter], steps: Sequence[int]) -> tuple[list[dict[str, Tensor]], int]:
+    """The states of the first of these steps whose files are whole, and that step; nothing and 0 if there are no steps.
+
+    Only reading may fail here. Where every state is damaged that is an error: what is there is not thrown away.
+    """
+    damaged = None
+    for step in steps:
+        try:
+            return [writer.resume_state(step) for writer in writers], step
+        except ValueError as error:
+            damaged = error
+    if damaged:
+        raise ValueError(f"no state to resume from is readable, last: {damaged}. Delete the run to train it again")
+    return [], 0
 
 
 def _save(experiment: Experiment, writers: Sequence[RunWriter], step: int) -> None:

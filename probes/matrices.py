@@ -9,7 +9,7 @@ on the same device. All arithmetic is float64 whatever the checkpoint held.
 This file establishes shapes: it takes loose input and raises readable errors. Everything downstream trusts it.
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -102,6 +102,11 @@ def read(matrix: Any, name: str) -> "Tensor | Factored":
 def factors(matrix: Factored) -> tuple[Tensor, Tensor]:
     """Both factors as torch tensors, whatever the caller handed in."""
     return matrix._left, matrix._right
+
+
+def is_thin(matrix: "Tensor | Factored") -> TypeGuard[Factored]:
+    """Whether the factors are smaller than their product, so that working on them pays."""
+    return isinstance(matrix, Factored) and matrix.inner < min(matrix.shape[-2:])
 
 
 def in_kind(result: Tensor, *inputs: Any) -> Any:

@@ -23,7 +23,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from probes.grams import gram, in_blocks
-from probes.matrices import Array, Factored, factors, in_kind, read, require_finite
+from probes.matrices import Array, Factored, factors, in_kind, is_thin, read, require_finite
 
 GRAM_ERROR = 1e-9
 """Largest error, relative to the largest singular value, at which the Gram route is still used."""
@@ -45,7 +45,7 @@ def singular_values(matrix: Any) -> Any:
     a `Factored` at most its inner dimension (the product has no others but zeros).
     """
     given = read(matrix, "matrix")
-    if isinstance(given, Factored) and given.inner < min(given.shape[-2:]):
+    if is_thin(given):
         values = _factored_values(*flat(given))
         if not torch.isfinite(values).all():
             require_finite(given, "matrix")
@@ -83,7 +83,7 @@ def _norm(numbers: Tensor) -> Tensor:
 
 def thin_svd_tensors(matrix: Tensor | Factored) -> tuple[Tensor, Tensor, Tensor]:
     """`thin_svd` between tensors, for callers that have checked their input: left vectors, values, right vectors."""
-    if isinstance(matrix, Factored) and matrix.inner < min(matrix.shape[-2:]):
+    if is_thin(matrix):
         left, right = factors(matrix)
         q1, r1 = torch.linalg.qr(left.double())
         q2, r2 = torch.linalg.qr(right.double().mT)
@@ -107,7 +107,8 @@ def _block_values(
     if too_large.any():
         if not (torch.isfinite(left).all() and torch.isfinite(right).all()):
             return torch.full_like(scale, torch.nan)[:, None].expand(-1, left.shape[-1])  # the caller says where
-        gram_left[too_large], gram_right[too_large] = torch.eye(left.shape[-1], dtype=torch.float64), 0.0  # QR below
+        eye = torch.eye(left.shape[-1], dtype=torch.float64, device=left.device)
+        gram_left[too_large], gram_right[too_large] = eye, 0.0  # so that these go through QR below
     cholesky, failed = torch.linalg.cholesky_ex(gram_left)
     squares = cholesky.mT @ gram_right @ cholesky
     if failed.any():

@@ -33,8 +33,8 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from probes.grams import gram, in_blocks
-from probes.matrices import Factored, factors, in_kind, read, require_moderate, require_same_shape
-from probes.spectra import GRAM_ERROR, flat, thin_svd_tensors
+from probes.matrices import Factored, factors, in_kind, is_thin, read, require_moderate, require_same_shape
+from probes.spectra import GRAM_ERROR, flat, frobenius_norm, thin_svd_tensors
 
 _WELL_CONDITIONED = 1e10  # of left^T left: its columns are then independent beyond doubt
 
@@ -117,9 +117,9 @@ def _distance(earlier: Tensor | Factored, final: Tensor | Factored, normalised: 
 
 def _outside(earlier: Tensor | Factored, final: Tensor | Factored, rank: int | None) -> tuple[Tensor, Tensor]:
     """Norm of the part of `final` outside the row space of `earlier`, and the norm of `final`."""
-    if rank is not None or not (_is_thin(earlier) and _is_thin(final)):
+    if rank is not None or not is_thin(earlier) or not is_thin(final):
         target = _leading(final, rank)
-        return _norm_outside(target, row_space(earlier, rank)), _norm(target)
+        return _norm_outside(target, row_space(earlier, rank)), torch.as_tensor(frobenius_norm(target))
     batch = torch.broadcast_shapes(earlier.shape[:-2], final.shape[:-2])
     (left_e, right_e), (left_f, right_f) = (flat(_expanded(matrix, batch)) for matrix in (earlier, final))
     outside, norm = torch.empty(2, len(left_e), dtype=torch.float64, device=left_e.device)
@@ -129,7 +129,7 @@ def _outside(earlier: Tensor | Factored, final: Tensor | Factored, rank: int | N
             other = ~trusted
             basis = row_space(Factored(le[other], re[other]))
             slow = Factored(lf[other], rf[other])
-            outside[rows][other], norm[rows][other] = _norm_outside(slow, basis), _norm(slow)
+            outside[rows][other], norm[rows][other] = _norm_outside(slow, basis), torch.as_tensor(frobenius_norm(slow))
     return outside.reshape(batch), norm.reshape(batch)
 
 
@@ -163,12 +163,8 @@ def _cholesky_and_condition(matrix: Float64[Tensor, "n k k"]) -> tuple[Float64[T
     return factor, torch.where(failed > 0, torch.inf, condition)
 
 
-def _is_thin(matrix: Tensor | Factored) -> bool:
-    return isinstance(matrix, Factored) and matrix.inner < min(matrix.shape[-2:])
-
-
-def _expanded(matrix: Tensor | Factored, batch: torch.Size) -> Factored:
-    left, right = factors(matrix)  # pyright: ignore[reportArgumentType] (checked to be thin)
+def _expanded(matrix: Factored, batch: torch.Size) -> Factored:
+    left, right = factors(matrix)
     return Factored(left.expand(*batch, *left.shape[-2:]), right.expand(*batch, *right.shape[-2:]))
 
 
@@ -195,13 +191,6 @@ def _norm_outside(matrix: Tensor | Factored, basis: Tensor) -> Tensor:
     if left is None:
         return torch.linalg.matrix_norm(residual)
     return torch.linalg.matrix_norm(torch.linalg.qr(left, mode="r").R @ residual)
-
-
-def _norm(matrix: Tensor | Factored) -> Tensor:
-    if isinstance(matrix, Factored):
-        left, right = (r.double() for r in factors(matrix))
-        return torch.linalg.matrix_norm(torch.linalg.qr(left, mode="r").R @ right)
-    return torch.linalg.matrix_norm(matrix.double())
 
 
 def _refuse_zero(norm: Tensor, name: str) -> None:

@@ -98,6 +98,7 @@ def test_going_back_to_a_resume_state_drops_the_metrics_after_it(tmp_path):
     with RunWriter(tmp_path / "run", **describe, resume=True) as writer:
         assert writer.resume_steps() == [4, 8]  # the last two are kept
         assert writer.resume_state(4)["x"].item() == 4
+        writer.go_back(4)
     assert open_run(tmp_path / "run").metrics.index.tolist() == [0, 1, 2, 3]
 
 
@@ -246,7 +247,7 @@ def test_metrics_logged_out_of_order_are_kept_and_sorted(tmp_path):
         for step in (0, 1000, 500, 501):
             writer.log(step, loss=float(step))
         writer.save_resume(900, {"x": torch.zeros(1)})
-        writer.resume_state(900)
+        writer.go_back(900)
     assert open_run(tmp_path / "run").metrics["loss"].to_dict() == {0: 0, 500: 500, 501: 501}
 
 
@@ -267,10 +268,10 @@ def test_going_back_drops_what_comes_again_and_starting_again_drops_everything(t
             writer.save(step, {"w": torch.zeros(1)})
             writer.save_resume(step, {"x": torch.zeros(1)})
             writer.log(step, loss=1.0)
-        writer.resume_state(20)
+        writer.go_back(20)
         assert open_run(tmp_path / "run").steps == [0, 10, 20]
         assert writer.resume_steps() == [20]
-        writer.restart()
+        writer.go_back(-1)
     run = open_run(tmp_path / "run")
     assert run.steps == []
     assert run.metrics.empty

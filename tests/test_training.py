@@ -144,6 +144,31 @@ def test_a_damaged_resume_state_is_passed_over_for_the_one_before(tmp_path):
     assert contents(path) == contents(whole)
 
 
+def test_a_run_whose_states_are_all_damaged_is_left_as_it_is(tmp_path):
+    path = train_small(tmp_path, seeds=(0,), steps=60)[0]
+    for state in path.glob("resume-*"):
+        state.write_bytes(b"damaged")
+    before = contents(path)
+    with pytest.raises(ValueError, match="no state to resume from is readable"):
+        train_small(tmp_path, seeds=(0,), steps=100)
+    assert contents(path) == before
+
+
+def test_a_full_disk_while_resuming_throws_nothing_away(tmp_path, monkeypatch):
+    path = train_small(tmp_path, seeds=(0,), steps=60)[0]
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 60, "loss": 1.0}\n')  # logged after the last state: resuming has to cut it off
+    before = contents(path)
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("checkpoints.writer.write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        train_small(tmp_path, seeds=(0,), steps=100)
+    assert contents(path) == before
+
+
 def test_lost_resume_states_mean_beginning_again_with_nothing_counted_twice(tmp_path):
     path = train_small(tmp_path, seeds=(0,), steps=60)[0]
     before = contents(path)
