@@ -1,7 +1,22 @@
-"""What a run leaves on disk, and how to read it."""
+"""What a run leaves on disk, and how to read anybody's."""
 
 from checkpoints import schedules
-from checkpoints.run import Checkpoint, Run, open_run
+from checkpoints.files import Checkpoint, WeightsError
+from checkpoints.files.checkpoint import Tensors
+from checkpoints.heads import Family, Heads, Weight
+from checkpoints.open import open_run
+from checkpoints.run import Run
 from checkpoints.writer import RunWriter
 
-__all__ = ["Checkpoint", "Run", "RunWriter", "open_run", "schedules"]
+__all__ = [
+    "Checkpoint",
+    "Family",
+    "Heads",
+    "Run",
+    "RunWriter",
+    "Tensors",
+    "Weight",
+    "WeightsError",
+    "open_run",
+    "schedules",
+]

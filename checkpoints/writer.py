@@ -25,6 +25,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.layout import (
     FORMAT,
     METRICS_FILE,
@@ -39,7 +40,7 @@ from checkpoints.layout import (
     write_tensors,
     write_text,
 )
-from checkpoints.run import Checkpoint, metric_lines, read_description
+from checkpoints.sources.run_directory import metric_lines, read_description
 
 _FLUSH_SECONDS = 1.0
 _KEPT_RESUME_STATES = 2
@@ -119,7 +120,7 @@ class RunWriter:
 
     def resume_state(self, step: int) -> dict[str, Tensor]:
         """The state saved at `step`, read and nothing else: call `go_back` to go on from there."""
-        return dict(Checkpoint(self.path / resume_file(step)))
+        return dict(SafetensorsFile(self.path / resume_file(step)))
 
     def go_back(self, step: int) -> None:
         """Drop metrics from `step` on, and weights and states after it: they will come again. -1 drops everything."""

@@ -1,32 +1,171 @@
-"""From the tensors of a checkpoint to the matrices that probes look at: the circuits of each model family.
+"""The circuits of attention heads, as matrices from the residual stream to the residual stream, never multiplied out.
 
-linear-icl    ov: p2, what is written for what was read;  qk: q1, what is matched with the query;
-              product: p2 q1, which carries the modes of the theory
+    ov           W_V W_O: what a head writes for what it reads                 one per query head
+    qk           W_Q W_K^T: which key a query asks for                         one per query head
+    ov_grouped   W_V [W_O of all heads that share it]: d_model x (group d_model)      one per value head
+    qk_grouped   [W_Q of all heads that share the key] W_K^T: (group d_model) x d_model   one per key head
+    ov_folded    ov with the gains of the norms before (and, in OLMo 2, after) attention multiplied in
+    qk_folded    qk with the gains of the norm before attention, and of query and key norms, multiplied in
+    qk_at_8      qk as it is between a query and the key 8 positions before it, in models with rotary positions
+
+Raw weights unless the name says otherwise. Folding takes the gains alone: what a norm divides by depends on the data,
+and the mean that LayerNorm subtracts stays in. Models with weights of their own kind have circuits of their own kind,
+see SOLVABLE.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from checkpoints import Heads, Run, Tensors
+from checkpoints.heads import HeadLayout
 from probes.matrices import Factored
 
-Circuits = Mapping[str, Callable[[Mapping[str, Tensor]], "Tensor | Factored"]]
+Matrix = Tensor | Factored
+Builder = Callable[[Tensors], Matrix]
+"""From the tensors of a checkpoint to a matrix [layer, head, rows, columns]: a circuit of one's own."""
 
-FAMILIES: dict[str, Circuits] = {
+
+def ov(heads: Heads) -> Factored:
+    """W_V W_O of every query head."""
+    return Factored(_expanded(heads.W_V, heads.group), heads.W_O)
+
+
+def qk(heads: Heads) -> Factored:
+    """W_Q W_K^T of every query head."""
+    return Factored(heads.W_Q, _expanded(heads.W_K, heads.group).mT)
+
+
+def ov_grouped(heads: Heads) -> Factored:
+    """W_V of each value head beside the W_O of all query heads that share it."""
+    return Factored(heads.W_V, _side_by_side(heads.W_O, heads.group))
+
+
+def qk_grouped(heads: Heads) -> Factored:
+    """The W_Q of all query heads that share a key head, stacked, against its W_K."""
+    return Factored(_side_by_side(heads.W_Q.mT, heads.group).mT, heads.W_K.mT)
+
+
+def ov_folded(heads: Heads) -> Factored:
+    """ov from normalised input to normalised output: diag(gain) W_V W_O diag(output gain)."""
+    values = _scaled_rows(heads.W_V, heads.input_norm)
+    return Factored(_expanded(values, heads.group), _scaled_rows(heads.W_O.mT, heads.output_norm).mT)
+
+
+def qk_folded(heads: Heads) -> Factored:
+    """qk on normalised input: diag(gain) W_Q diag(query gain) diag(key gain) W_K^T diag(gain)."""
+    query, key = heads.W_Q, heads.W_K
+    if heads.query_norm is not None:
+        query = query * heads.query_norm[:, None, :]
+    if heads.key_norm is not None:
+        key = key * heads.key_norm[:, None, :]
+    query, key = _scaled_rows(query, heads.input_norm), _scaled_rows(key, heads.input_norm)
+    return Factored(query, _expanded(key, heads.group).mT)
+
+
+def qk_at(heads: Heads, offset: int) -> Factored:
+    """W_Q R W_K^T between a query and the key `offset` positions before it."""
+    if heads.rotary is None:
+        raise ValueError(f"qk_at_{offset}: this model has no rotary positions, or of a type that is not known here")
+    rotation = heads.rotary.matrix(offset, heads.W_Q.shape[-1])
+    return Factored(heads.W_Q.double() @ rotation, _expanded(heads.W_K, heads.group).mT.double())
+
+
+CIRCUITS: dict[str, Callable[[Heads], Factored]] = {
+    "ov": ov,
+    "qk": qk,
+    "ov_grouped": ov_grouped,
+    "qk_grouped": qk_grouped,
+    "ov_folded": ov_folded,
+    "qk_folded": qk_folded,
+}
+
+SOLVABLE: dict[str, dict[str, Builder]] = {
     "linear-icl": {
         "ov": lambda tensors: tensors["p2"][None, None],
         "qk": lambda tensors: tensors["q1"][None, None],
         "product": lambda tensors: Factored(tensors["p2"][None, None], tensors["q1"][None, None]),
     },
 }
-"""By family and circuit: from the tensors of a checkpoint to a matrix [layer, head, rows, columns]."""
+"""Families whose weights are not those of attention heads. linear-icl: p2, what is written for what was read; q1, what
+is matched with the query; and their product, which carries the modes of the theory."""
 
 
-def circuit_of(family: str, circuit: str) -> Callable[[Mapping[str, Any]], "Tensor | Factored"]:
-    """How to build one circuit; raises ValueError naming what is known."""
-    if family not in FAMILIES:
-        raise ValueError(f"family {family!r} has no circuits here; known families: {', '.join(FAMILIES)}")
-    if circuit not in FAMILIES[family]:
-        raise ValueError(f"{family} has no circuit {circuit!r}; it has {', '.join(FAMILIES[family])}")
-    return FAMILIES[family][circuit]
+@dataclass(frozen=True)
+class HeadCircuit:
+    """A circuit read from the attention heads of a run, one layer at a time."""
+
+    layout: HeadLayout
+    build: Callable[[Heads], Factored]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers with attention."""
+        return self.layout.layers
+
+    def read(self, checkpoint: Tensors, layer: int) -> Matrix:
+        """[head, rows, columns] of one layer."""
+        return self.build(self.layout.read(checkpoint, layer))
+
+
+@dataclass(frozen=True)
+class BuiltCircuit:
+    """A circuit that a function builds from the tensors, all layers at once."""
+
+    build: Builder
+    layers: tuple[int, ...]
+
+    def read(self, checkpoint: Tensors, layer: int) -> Matrix:
+        """[head, rows, columns] of one layer."""
+        return self.build(checkpoint)[layer]
+
+
+Circuit = HeadCircuit | BuiltCircuit
+
+
+def circuits_of(run: Run, wanted: Iterable[str] | Mapping[str, Builder]) -> dict[str, Circuit]:
+    """How to read each circuit of a run. Raises ValueError naming what is known."""
+    if isinstance(wanted, Mapping):
+        return {name: _built(run, name, build) for name, build in wanted.items()}
+    if run.family in SOLVABLE:
+        known = SOLVABLE[run.family]
+        for name in wanted:
+            if name not in known:
+                raise ValueError(f"{run.family} has no circuit {name!r}; it has {', '.join(known)}")
+        return {name: _built(run, name, known[name]) for name in wanted}
+    functions = {name: circuit_named(name) for name in wanted}
+    return {name: HeadCircuit(run.heads, function) for name, function in functions.items()}
+
+
+def circuit_named(name: str) -> Callable[[Heads], Factored]:
+    """The function of a circuit of attention heads."""
+    at = re.fullmatch(r"qk_at_(\d+)", name)
+    if at:
+        return lambda heads: qk_at(heads, int(at[1]))
+    if name not in CIRCUITS:
+        raise ValueError(f"no circuit is called {name!r}; there are {', '.join(CIRCUITS)} and qk_at_N for an offset N")
+    return CIRCUITS[name]
+
+
+def _built(run: Run, name: str, build: Builder) -> BuiltCircuit:
+    shape = build(run.checkpoint(run.steps[0])).shape
+    if len(shape) != 4:
+        raise ValueError(f"circuit {name!r} is {tuple(shape)}; [layer, head, rows, columns] is expected")
+    return BuiltCircuit(build, tuple(range(shape[0])))
+
+
+def _expanded(matrices: Tensor, group: int) -> Tensor:
+    return matrices.repeat_interleave(group, dim=0) if group > 1 else matrices
+
+
+def _side_by_side(matrices: Tensor, group: int) -> Tensor:
+    """[head, a, b] to [head / group, a, group b]."""
+    heads, rows, columns = matrices.shape
+    return matrices.reshape(heads // group, group, rows, columns).transpose(1, 2).reshape(-1, rows, group * columns)
+
+
+def _scaled_rows(matrices: Tensor, gain: Tensor | None) -> Tensor:
+    return matrices if gain is None else torch.mul(matrices, gain[:, None])

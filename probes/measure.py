@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from checkpoints import Run
-from probes.circuits import circuit_of
+from probes.circuits import Builder, Matrix, circuits_of
 from probes.effective_rank import (
     spectrum_effective_rank,
     spectrum_marginalized_effective_rank,
@@ -39,8 +39,6 @@ DEFINITIONS = {
     "subspace_drift": "row-space movement since the checkpoint before, 0 to 1",
 }
 
-Matrix = Tensor | Factored
-Builder = Callable[[Mapping[str, Tensor]], Matrix]
 Row = tuple[str, int | None, float, str | None]
 
 _SPECTRAL: dict[str, Callable[[Tensor], Tensor]] = {
@@ -65,32 +63,25 @@ def measure(
     """
     if not run.steps:
         raise ValueError(f"run {run.name!r} has no checkpoints to measure")
-    if not isinstance(circuits, Mapping):
-        names = (circuits,) if isinstance(circuits, str) else circuits
-        circuits = {circuit: circuit_of(run.family, circuit) for circuit in names}
-    parts = dict(circuits)
+    parts = circuits_of(run, (circuits,) if isinstance(circuits, str) else circuits)
     last = run.checkpoint(run.steps[-1])
-    final = {circuit: build(last) for circuit, build in parts.items()}
-    before: dict[str, Matrix | None] = dict.fromkeys(parts)
+    final = {(circuit, layer): part.read(last, layer) for circuit, part in parts.items() for layer in part.layers}
+    before: dict[tuple[str, int], Matrix] = {}
     rows = []
     for step in tqdm(run.steps, desc=f"measuring {run.name}", unit="checkpoint", disable=None if progress else True):
         checkpoint = run.checkpoint(step)
-        for circuit, build in parts.items():
-            now = build(checkpoint)
-            for layer, head in np.ndindex(*now.shape[:2]):
-                earlier = before[circuit]
-                numbers = _numbers(
-                    now[layer, head],
-                    final[circuit][layer, head],
-                    None if earlier is None else earlier[layer, head],
-                    removed,
-                )
+        for place in final:
+            circuit, layer = place
+            now = parts[circuit].read(checkpoint, layer)
+            for head in range(now.shape[0]):
+                earlier = before[place][head] if place in before else None
+                numbers = _numbers(now[head], final[place][head], earlier, removed)
                 rows += [(run.name, step, layer, head, circuit, *number) for number in numbers]
-            before[circuit] = now
+            before[place] = now
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["component"] = table["component"].astype("Int64")
     table.attrs["definitions"] = DEFINITIONS
-    table.attrs["source"] = str(run.path)
+    table.attrs["source"] = run.source
     table.attrs["weight_processing"] = "none: raw weights"
     return table
 

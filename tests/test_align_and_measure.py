@@ -156,7 +156,7 @@ def test_unknown_families_and_circuits_are_refused_by_name(tmp_path, reference):
         probes.measure(reference, circuits=("mlp",))
     with RunWriter(tmp_path / "plain") as writer:
         writer.save(0, {"w": torch.ones(2, 2)})
-    with pytest.raises(ValueError, match="family 'unknown' has no circuits here; known families: linear-icl"):
+    with pytest.raises(ValueError, match="has no attention in a layout known here"):
         probes.measure(open_run(tmp_path / "plain"))
 
 

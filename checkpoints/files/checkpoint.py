@@ -1,0 +1,123 @@
+"""A checkpoint: tensors by name, known before they are read and read only when asked for.
+
+What a file must offer is a table of what is stored (`Stored`: dtype, shape, in which file) and a way to read one
+tensor. Names lose what wrappers put in front of them (`module.` of DataParallel, `_orig_mod.` of torch.compile).
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+_BRIDGE = "_original_component."
+WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module.", _BRIDGE)
+"""What DataParallel, torch.compile, FSDP, Lightning's strategies and TransformerLens' bridge put into names."""
+
+
+class WeightsError(ValueError):
+    """A file of weights that cannot or must not be read; the message names it."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor as a file describes it."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    file: str
+
+    @property
+    def bytes(self) -> int:
+        """How much there is to read."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers would read a tensor to check it
+    """The tensors of one checkpoint by name. Only the tensor asked for is read."""
+
+    label: str
+    """Which file, folder or revision this is; errors name it."""
+
+    @abstractmethod
+    def _table(self) -> Mapping[str, Stored]:
+        """What is stored, by the names in the file."""
+
+    @abstractmethod
+    def _read(self, name: str) -> Tensor:
+        """One tensor, by its name in the file."""
+
+    @property
+    def recorded_step(self) -> int | None:
+        """The step that the checkpoint itself says it is, where it says so."""
+        return None
+
+    def prefetch(self, names: list[str]) -> None:
+        """Say which tensors will be read, so that a remote checkpoint can ask for them in few requests."""
+        self._prefetch([self._raw_names[name] for name in names])
+
+    def _prefetch(self, raw_names: list[str]) -> None:
+        """The same, by the names in the file."""
+
+    @cached_property
+    def stored(self) -> dict[str, Stored]:
+        """What there is: dtype, shape and file of every tensor; nothing is read for it but the table of contents."""
+        table = self._table()
+        return {name: table[raw] for name, raw in self._raw_names.items()}
+
+    @cached_property
+    def _raw_names(self) -> dict[str, str]:
+        table = self._table()
+        names: dict[str, str] = {}
+        for raw in sorted(table):
+            name = without_wrappers(raw)
+            # a bridge lists one tensor under several wrapped names; elsewhere two names are two tensors
+            if name in names and _BRIDGE not in raw + names[name]:
+                raise WeightsError(f"{self.label}: {raw!r} and {names[name]!r} are both {name!r} once unwrapped")
+            names.setdefault(name, raw)
+        return dict(sorted(names.items()))
+
+    def __getitem__(self, name: str) -> Tensor:
+        """One tensor, read now."""
+        if name not in self._raw_names:
+            raise KeyError(f"{self.label} has no tensor {name!r}; it has {abridged(list(self))}")
+        return self._read(self._raw_names[name])
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a tensor; it is not read for that."""
+        return name in self._raw_names
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._raw_names)
+
+    def __len__(self) -> int:
+        """How many tensors there are."""
+        return len(self._raw_names)
+
+    def __repr__(self) -> str:
+        """Where it is; what is in it is not read for that."""
+        return f"{type(self).__name__}({self.label!r})"
+
+
+Tensors = Checkpoint | dict[str, Tensor]
+"""What tensors are read from: a checkpoint, or a state dict in memory."""
+
+
+def without_wrappers(name: str) -> str:
+    """A parameter's name without what wrapping the model put into it."""
+    for wrapper in WRAPPERS:
+        if name.startswith(wrapper):
+            return without_wrappers(name.removeprefix(wrapper))
+        name = name.replace("." + wrapper, ".")
+    return name
+
+
+def abridged(items: list, most: int = 8) -> str:
+    """A list for a message: the first few and the last."""
+    if len(items) <= most:
+        return ", ".join(map(str, items)) or "nothing"
+    return ", ".join(map(str, [*items[: most - 1], "...", items[-1]]))

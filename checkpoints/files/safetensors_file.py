@@ -1,0 +1,199 @@
+"""A safetensors file, read by byte ranges: eight bytes of length, a JSON table of contents, then the tensors.
+
+The table is checked whole before anything is believed: names once each, known dtypes, sizes that agree with shapes,
+ranges that neither overlap nor leave holes nor end outside the file. Where the bytes come from (a disk, a server) is
+the business of a `ByteSource`.
+"""
+
+import json
+import math
+import os
+import struct
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError
+
+LONGEST_TABLE = 100_000_000
+"""Bytes; the limit that the format's own library sets."""
+
+DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "U16": torch.uint16,
+    "I32": torch.int32,
+    "U32": torch.uint32,
+    "I64": torch.int64,
+    "U64": torch.uint64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+
+
+class ByteSource(ABC):
+    """Where bytes come from."""
+
+    label: str
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes in all."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> bytearray:
+        """The bytes of start <= position < stop."""
+
+    def prefetch(self, ranges: list[tuple[int, int]]) -> None:  # noqa: B027 - nothing to do, for most
+        """Say which ranges will be read."""
+
+
+class LocalFile(ByteSource):
+    """A file on disk, opened for each read: a walk over thousands of checkpoints holds no descriptors."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.label = str(path)
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        try:
+            return os.stat(self.path).st_size
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{self.path} does not exist") from None
+
+    def read(self, start: int, stop: int) -> bytearray:
+        """The bytes of start <= position < stop."""
+        bytes_read = bytearray(stop - start)
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            if file.readinto(bytes_read) != stop - start:
+                raise WeightsError(f"{self.path} ends before byte {stop}: it was cut short while being read")
+        return bytes_read
+
+
+class SafetensorsFile(Checkpoint):
+    """The tensors of one safetensors file."""
+
+    def __init__(self, source: ByteSource | Path | str) -> None:
+        self.bytes = LocalFile(Path(source)) if isinstance(source, str | Path) else source
+        self.label = self.bytes.label
+        self._contents: dict[str, tuple[Stored, int]] | None = None
+
+    def _ranges(self) -> dict[str, tuple[Stored, int]]:
+        if self._contents is None:
+            self._contents = table_of_contents(self.bytes)
+        return self._contents
+
+    def _table(self) -> Mapping[str, Stored]:
+        return {name: stored for name, (stored, _) in self._ranges().items()}
+
+    def byte_range(self, name: str) -> tuple[int, int]:
+        """Where a tensor lies, by its name in the file."""
+        stored, start = self._ranges()[name]
+        return start, start + stored.bytes
+
+    def _prefetch(self, raw_names: list[str]) -> None:
+        self.bytes.prefetch([self.byte_range(name) for name in raw_names])
+
+    def _read(self, name: str) -> Tensor:
+        stored = self._ranges()[name][0]
+        return as_tensor(self.bytes.read(*self.byte_range(name)), stored)
+
+
+def as_tensor(content: bytearray, stored: Stored) -> Tensor:
+    """Raw little-endian bytes as a tensor that owns them."""
+    if sys.byteorder != "little":
+        raise WeightsError(f"{stored.file}: this machine is big-endian, which is not supported")
+    if not content:
+        return torch.empty(stored.shape, dtype=stored.dtype)
+    return torch.frombuffer(content, dtype=stored.dtype).reshape(stored.shape)
+
+
+def table_of_contents(source: ByteSource) -> dict[str, tuple[Stored, int]]:
+    """By name: what is stored and at which byte it begins. Raises WeightsError on anything that does not add up."""
+    size = source.size
+    if size == 0:
+        raise _refused(source, "it is empty")
+    if size < 8:
+        raise _refused(source, f"it is {size} bytes long: cut short")
+    (length,) = struct.unpack("<Q", source.read(0, 8))
+    if length == 0 or length > min(LONGEST_TABLE, size - 8):
+        (swapped,) = struct.unpack(">Q", struct.pack("<Q", length))
+        hint = (
+            "it is filled with zeros"
+            if length == 0
+            else "its length is written in the wrong byte order"
+            if swapped <= size - 8
+            else "it is cut short, or not a safetensors file"
+        )
+        raise _refused(source, f"its table of contents would be {length} bytes long in a file of {size}; {hint}")
+    try:
+        table = json.loads(bytes(source.read(8, 8 + length)), object_pairs_hook=lambda pairs: _each_once(source, pairs))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise _refused(source, f"its table of contents is not JSON ({error})") from None
+    if not isinstance(table, dict):
+        raise _refused(source, "its table of contents is not a table")
+    table.pop("__metadata__", None)
+    return _checked(source, table, 8 + length, size)
+
+
+def _checked(source: ByteSource, table: dict[str, Any], begin: int, size: int) -> dict[str, tuple[Stored, int]]:
+    contents, spans = {}, []
+    for name, entry in table.items():
+        stored, start, stop = _entry(source, name, entry)
+        contents[name] = (stored, begin + start)
+        spans.append((start, stop, name))
+    end = 0
+    for start, stop, name in sorted(spans):
+        if start != end:
+            raise _refused(source, f"tensor {name!r} begins at byte {start} where {end} is expected: overlap or hole")
+        end = stop
+    if begin + end != size:
+        verb = "cut short" if begin + end > size else "followed by something else"
+        raise _refused(source, f"its tensors end at byte {begin + end} and the file at {size}: it is {verb}")
+    return contents
+
+
+def _entry(source: ByteSource, name: str, entry: Any) -> tuple[Stored, int, int]:
+    try:
+        dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        numbers = [*shape, start, stop]
+    except (KeyError, TypeError, ValueError):
+        raise _refused(source, f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise _refused(
+            source, f"tensor {name!r}: shape {shape}, bytes {start} to {stop} are not whole positive numbers"
+        )
+    if dtype not in DTYPES:
+        raise _refused(source, f"tensor {name!r} has dtype {dtype!r}; known are {', '.join(DTYPES)}")
+    stored = Stored(DTYPES[dtype], tuple(shape), source.label)
+    if stop - start != math.prod(shape) * DTYPES[dtype].itemsize:
+        raise _refused(source, f"tensor {name!r} of shape {shape} and dtype {dtype} cannot have {stop - start} bytes")
+    return stored, start, stop
+
+
+def _each_once(source: ByteSource, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _refused(source, f"it lists {next(name for name in names if names.count(name) > 1)!r} twice")
+    return table
+
+
+def _refused(source: ByteSource, reason: str) -> WeightsError:
+    return WeightsError(f"{source.label} cannot be read: {reason}. Copy it again or delete it")

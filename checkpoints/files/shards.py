@@ -1,0 +1,153 @@
+"""One checkpoint in several files: `model.safetensors.index.json`, or shards that count themselves (`-00001-of-00003`).
+
+An index is a claim about files, and is believed only where the files agree: every tensor it names lies in the shard
+it names, no shard holds one that belongs elsewhere, and no shard's name leads out of the folder.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from torch import Tensor
+
+from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError, abridged
+
+COUNTED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.\w+)")
+
+
+class Shards(Checkpoint):
+    """The tensors of several files as one checkpoint."""
+
+    def __init__(self, label: str, shards: Mapping[str, Checkpoint], weight_map: Mapping[str, str] | None) -> None:
+        self.label = label
+        self.shards = shards
+        self.weight_map = weight_map
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """By the tensor's name in the file: the shard that holds it."""
+        places: dict[str, str] = {}
+        for file, shard in self.shards.items():
+            for name in shard._table():
+                if name in places:
+                    raise WeightsError(f"{self.label}: tensor {name!r} is in {places[name]} and in {file} too")
+                places[name] = file
+        if self.weight_map is not None:
+            self._compare(self.weight_map, places)
+        return places
+
+    def _compare(self, index: Mapping[str, str], places: Mapping[str, str]) -> None:
+        for name in sorted({*index, *places}):
+            if index.get(name) != places.get(name):
+                said, is_in = index.get(name, "no shard"), places.get(name, "none of them")
+                raise WeightsError(
+                    f"{self.label}: the index says that {name!r} is in {said}, and it is in {is_in}. "
+                    "Index and shards are not of the same save; delete the index to go by the shards alone"
+                )
+
+    def _table(self) -> Mapping[str, Stored]:
+        return {name: self.shards[file]._table()[name] for name, file in self._places.items()}
+
+    def _read(self, name: str) -> Tensor:
+        return self.shards[self._places[name]]._read(name)
+
+    def _prefetch(self, raw_names: list[str]) -> None:
+        by_shard: dict[str, list[str]] = {}
+        for name in raw_names:
+            by_shard.setdefault(self._places[name], []).append(name)
+        for file, wanted in by_shard.items():
+            self.shards[file]._prefetch(wanted)
+
+
+def weight_map_of(text: str | bytes, label: str) -> dict[str, str]:
+    """The index: by tensor, the file that holds it. Names of files that lead elsewhere are refused."""
+    try:
+        weight_map: Any = json.loads(text)["weight_map"]
+        files = {str(file) for file in weight_map.values()}
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(f"{label} is not an index of shards: {error!r}") from None
+    if not files:
+        raise WeightsError(f"{label} names no shard")
+    for file in files:
+        require_plain_name(file, label)
+    return {str(name): str(file) for name, file in weight_map.items()}
+
+
+def require_plain_name(file: str, label: str) -> None:
+    """Refuse a file name that leads out of its folder."""
+    parts = PurePosixPath(file).parts
+    if not parts or PurePosixPath(file).is_absolute() or ".." in parts or "\\" in file or ":" in file:
+        raise WeightsError(f"{label} is refused: it names {file!r}, a path that leads out of its folder")
+
+
+def require_inside(path: Path, folder: Path, label: str) -> None:
+    """Refuse a link that leads out of the folder, other than into the blobs of the hub's own cache."""
+    target, root = path.resolve(), folder.resolve()
+    blobs = root.parent.parent / "blobs"  # .../snapshots/COMMIT/ beside .../blobs/, as huggingface-hub keeps them
+    if not target.is_relative_to(root) and not (root.parent.name == "snapshots" and target.parent == blobs):
+        raise WeightsError(f"{label} is refused: it names {path.name!r}, a link that leads out of its folder")
+
+
+def counted_shards(names: Sequence[str], label: str) -> list[str]:
+    """The shards of a set that counts itself, all of them, or an error that names the missing ones."""
+    found: dict[tuple[str, str, str], dict[int, str]] = {}
+    for name in names:
+        match = COUNTED.fullmatch(name)
+        if match:
+            found.setdefault((match["stem"], match["count"], match["suffix"]), {})[int(match["number"])] = name
+    if not found:
+        return []
+    if len(found) > 1:
+        sets = [f"{stem}-*-of-{count}{suffix}" for stem, count, suffix in found]
+        raise WeightsError(f"{label} holds several sets of shards, {abridged(sets)}: keep one")
+    ((_, count, _), shards) = next(iter(found.items()))
+    missing = [str(number) for number in range(1, int(count) + 1) if number not in shards]
+    if missing:
+        raise WeightsError(f"{label} lacks shard {abridged(missing)} of {int(count)}")
+    return [shards[number] for number in sorted(shards)]
+
+
+def in_folder(
+    names: Sequence[str], label: str, read: Callable[[str], bytes], open_file: Callable[[str], Checkpoint]
+) -> Checkpoint | None:
+    """The checkpoint that a folder of these file names holds, None if there are no weights.
+
+    An index comes first, then one whole file, then shards that count themselves; safetensors before pickles.
+    """
+    for kind in (("model", ".safetensors"), ("pytorch_model", ".bin")):
+        stem, suffix = kind
+        index = f"{stem}{suffix}.index.json"
+        if index in names:
+            weight_map = weight_map_of(read(index), f"{label}/{index}")
+            files = sorted(set(weight_map.values()))
+            absent = [file for file in files if file not in names]
+            if absent:
+                raise WeightsError(f"{label}/{index} names {abridged(absent)}, which is not there")
+            return Shards(label, {file: open_file(file) for file in files}, weight_map)
+        whole = [name for name in names if name.endswith(suffix) and not COUNTED.fullmatch(name)]
+        if f"{stem}{suffix}" in whole:
+            return open_file(f"{stem}{suffix}")
+        shards = counted_shards([name for name in names if name.endswith(suffix)], label)
+        if shards:
+            return Shards(label, {file: open_file(file) for file in shards}, None)
+    return _only(names, label, open_file)
+
+
+NOT_WEIGHTS = re.compile(
+    r"(training_args|optimizer|scheduler|scaler|rng_state.*|adapter_model|random_states.*|.*optim_states|sampler.*)\.\w+"
+)
+"""What trainers keep beside the weights."""
+
+
+def _only(names: Sequence[str], label: str, open_file: Callable[[str], Checkpoint]) -> Checkpoint | None:
+    """The one file of weights with a name of its own; nanoGPT's ckpt.pt, say."""
+    for suffixes in ((".safetensors",), (".pt", ".pth", ".bin", ".ckpt")):
+        found = [name for name in names if name.endswith(suffixes) and not NOT_WEIGHTS.fullmatch(name)]
+        if len(found) > 1:
+            raise WeightsError(f"{label} holds several files of weights, {abridged(found)}: keep one, or add an index")
+        if found:
+            return open_file(found[0])
+    return None

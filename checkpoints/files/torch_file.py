@@ -1,0 +1,132 @@
+"""A file written by torch.save: a state dict, or something that holds one.
+
+Such files are pickles, and pickles are programs. They are read with `weights_only=True` and nothing else: what asks
+for more is refused, with its name, and is never run.
+"""
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError, abridged
+
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
+
+HOLDERS = ("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network", "params", "weights")
+"""Keys under which trainers keep the weights, tried in this order."""
+
+STEP_KEYS = ("global_step", "iter_num", "step", "iteration", "steps")
+"""Keys under which trainers keep the step."""
+
+CONFIG_KEYS = ("model_args", "model_config", "hparams", "hyper_parameters", "config", "args")
+"""Keys under which trainers keep the shape of the model."""
+
+
+class TorchFile(Checkpoint):
+    """The state dict in one torch file. Tensors are mapped from the disk where the format allows it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.label = str(path)
+        self._loaded: tuple[Any, dict[str, Tensor]] | None = None
+
+    def _state(self) -> dict[str, Tensor]:
+        if self._loaded is None:
+            content = load(self.path)
+            self._loaded = content, state_dict_in(content, self.label)
+        return self._loaded[1]
+
+    def _table(self) -> Mapping[str, Stored]:
+        return {name: Stored(t.dtype, tuple(t.shape), self.label) for name, t in self._state().items()}
+
+    def _read(self, name: str) -> Tensor:
+        # a copy: what is mapped from the disk must not change, or vanish, under the reader's hands
+        return self._state()[name].clone()
+
+    @property
+    def recorded_step(self) -> int | None:
+        """The step that the trainer kept beside the weights."""
+        self._state()
+        content = self._loaded[0] if self._loaded else None
+        steps = [content[key] for key in STEP_KEYS if key in content] if isinstance(content, Mapping) else []
+        return next((step for step in steps if type(step) is int), None)
+
+    @property
+    def recorded_config(self) -> dict[str, Any]:
+        """The shape of the model, where the trainer kept it beside the weights."""
+        self._state()
+        content = self._loaded[0] if self._loaded else None
+        found = [content.get(key) for key in CONFIG_KEYS] if isinstance(content, Mapping) else []
+        return next((dict(config) for config in found if isinstance(config, Mapping)), {})
+
+
+def load(path: Path) -> Any:
+    """What torch.save wrote, as data. Raises WeightsError for everything that is not data, or not whole."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    if path.stat().st_size == 0:
+        raise WeightsError(f"{path} cannot be read: it is empty. Copy it again or delete it")
+    mapped = _is_safe_archive(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        raise WeightsError(f"{path} is refused and nothing of it was run: {_reason(error)}") from None
+    except Exception as error:  # a damaged file fails in many ways, none of them worth telling apart
+        raise WeightsError(
+            f"{path} cannot be read ({path.stat().st_size} bytes): {_first_line(error)}. "
+            "It is cut short, damaged or not a file of torch.save; copy it again or delete it"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if "GLOBAL" in text or "Unsupported" in text or "not an allowed" in text:
+        wanted = text.split("GLOBAL ")[-1].split(" ")[0] if "GLOBAL " in text else _first_line(error)
+        return (
+            f"it is not only data, it asks for {wanted}. "
+            "If you trust it, load it yourself and save the state dict alone, as safetensors"
+        )
+    return f"it is damaged or not a file of torch.save ({_first_line(error)})"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _is_safe_archive(path: Path) -> bool:
+    """Whether this is a zip archive, as torch writes since 1.6. Archives that play tricks with names are refused."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        names = [entry.filename for entry in archive.infolist()]
+        links = [entry.filename for entry in archive.infolist() if (entry.external_attr >> 28) == 0xA]
+    for name in names:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name:
+            raise WeightsError(f"{path} is refused: its archive holds {name!r}, a path that leads outside")
+    if links:
+        raise WeightsError(f"{path} is refused: its archive holds a symbolic link, {links[0]!r}")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise WeightsError(f"{path} is refused: its archive holds {twice!r} twice")
+    return True
+
+
+def state_dict_in(content: Any, label: str) -> dict[str, Tensor]:
+    """The tensors of a model, whether saved alone or inside what a trainer keeps."""
+    if not isinstance(content, Mapping):
+        raise WeightsError(f"{label} holds a {type(content).__name__}, not a state dict")
+    tensors = {name: value for name, value in content.items() if isinstance(value, Tensor) and isinstance(name, str)}
+    if tensors:
+        return tensors
+    for key in HOLDERS:
+        if isinstance(content.get(key), Mapping):
+            return state_dict_in(content[key], f"{label}[{key!r}]")
+    raise WeightsError(
+        f"{label} holds no tensors by name, only {abridged([*map(str, content)])}; a state dict is expected, alone or "
+        f"under one of {', '.join(HOLDERS)}"
+    )

@@ -1,0 +1,320 @@
+"""A hub of repositories, read by byte ranges through a cache that is bounded, can be cleared and works offline.
+
+What is asked for is a range of a file; what is kept is that range, under the hash of the file's content:
+
+    CACHE/REPOSITORY/refs.json            revisions and the commits they stood for when last asked
+    CACHE/REPOSITORY/trees/COMMIT.json    the files of a commit, with size and content hash
+    CACHE/blobs/HASH/START-STOP           bytes START to STOP of a file with that content
+
+so a shard that two revisions share is fetched once, and no name that a server sends becomes a path. A range whose
+download was cut off is kept as START-STOP.partial and taken up where it broke, by this process or a later one. Files
+not read for the longest time go first when the cache is full.
+"""
+
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from huggingface_hub import HfApi, constants, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, validate_repo_id
+
+from checkpoints.files import WeightsError
+from checkpoints.files.safetensors_file import ByteSource
+from checkpoints.layout import write_json
+
+ATTEMPTS = 6
+"""Tries without any progress before a download is given up."""
+
+CLOSE = 65_536
+"""Ranges nearer to each other than this many bytes, and than a twentieth of what they hold, are fetched as one."""
+
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_RANGE = re.compile(r"(\d+)-(\d+)")
+
+
+def default_cache() -> Path:
+    """Where ranges are kept unless somebody says otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "checkpoint-probes"
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a commit: its size and the hash of its content."""
+
+    path: str
+    size: int
+    hash: str
+    is_sha256: bool
+
+
+class Hub:
+    """A server and a cache in front of it.
+
+    endpoint and token are huggingface-hub's own unless given; limit is the size of the cache in bytes; offline asks
+    the cache alone. wait is the first pause, in seconds, before a broken download is taken up; it doubles each time.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        token: str | bool | None = None,
+        cache: str | Path | None = None,
+        limit: int = 20 * 2**30,
+        offline: bool | None = None,
+        wait: float = 0.5,
+    ) -> None:
+        self.endpoint = endpoint or constants.ENDPOINT
+        self.token = token
+        self.cache = Path(cache) if cache else default_cache()
+        self.limit = limit
+        self.offline = constants.HF_HUB_OFFLINE if offline is None else offline
+        self.wait = wait
+        self._kept: int | None = None
+        self._whole_files_only = False
+        """Whether the server was seen to ignore ranges."""
+
+    def revisions(self, repository: str) -> dict[str, str]:
+        """Branches and tags of a repository, each with its commit."""
+        validate_repo_id(repository)
+
+        def ask() -> dict[str, Any]:
+            refs = HfApi(self.endpoint, token=self.token).list_repo_refs(repository)
+            return {ref.name: ref.target_commit for ref in [*refs.tags, *refs.branches]}
+
+        found = self._remembered(repository, "refs.json", ask, fresh=not self.offline)
+        return {name: _checked_hash(commit, repository) for name, commit in found.items()}
+
+    def files(self, repository: str, commit: str) -> dict[str, HubFile]:
+        """The files of a commit by path."""
+
+        def ask() -> dict[str, Any]:
+            tree = HfApi(self.endpoint, token=self.token).list_repo_tree(repository, recursive=True, revision=commit)
+            return {
+                entry.path: [entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, entry.lfs is not None]
+                for entry in tree
+                if isinstance(entry, RepoFile)
+            }
+
+        found = self._remembered(repository, f"trees/{_checked_hash(commit, repository)}.json", ask, fresh=False)
+        return {
+            path: HubFile(path, size, _checked_hash(sha, f"{repository}/{path}"), is_lfs)
+            for path, (size, sha, is_lfs) in found.items()
+        }
+
+    def read(self, repository: str, commit: str, file: HubFile, start: int, stop: int) -> bytearray:
+        """A range of a file, from the cache or the server."""
+        if not 0 <= start <= stop <= file.size:
+            raise WeightsError(f"hub:{repository}/{file.path} has {file.size} bytes: {start} to {stop} is outside")
+        if start == stop:
+            return bytearray()
+        kept = self._covering(file, start, stop) or self._fetched(repository, commit, file, start, stop)
+        content = bytearray(stop - start)
+        with open(kept, "rb") as cached:
+            cached.seek(start - int(kept.name.split("-")[0]))
+            cached.readinto(content)
+        os.utime(kept)
+        return content
+
+    def prefetch(self, repository: str, commit: str, file: HubFile, ranges: Iterable[tuple[int, int]]) -> None:
+        """Fetch ranges that will be read, neighbours together."""
+        for start, stop in merged([(a, b) for a, b in ranges if a < b]):
+            if not self._covering(file, start, stop):
+                self._fetched(repository, commit, file, start, stop)
+
+    def whole(self, repository: str, commit: str, file: HubFile) -> Path:
+        """A file in the cache, all of it, its content checked against its hash where the hub publishes one."""
+        kept = self._covering(file, 0, file.size) or self._fetched(repository, commit, file, 0, file.size)
+        os.utime(kept)
+        return kept
+
+    def clear(self) -> int:
+        """Empty the cache; how many bytes that freed."""
+        freed = sum(path.stat().st_size for path in self.cache.rglob("*") if path.is_file())
+        shutil.rmtree(self.cache, ignore_errors=True)
+        self._kept = None
+        return freed
+
+    def _remembered(self, repository: str, name: str, ask: Any, *, fresh: bool) -> dict[str, Any]:
+        """An answer of the server, kept; asked for again if it may have changed."""
+        file = self.cache / repository.replace("/", "--") / name
+        if file.is_file() and not fresh:
+            return json.loads(file.read_text(encoding="utf-8"))
+        if self.offline:
+            raise FileNotFoundError(
+                f"hub:{repository}: {name} is not in the cache {self.cache} and this is offline. "
+                "Open the run once with a connection, and read what you will need"
+            )
+        answer = self._retried(f"hub:{repository} ({name})", ask)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, answer)
+        return answer
+
+    def _retried(self, what: str, ask: Any) -> Any:
+        for attempt in range(ATTEMPTS):
+            try:
+                return ask()
+            except (HfHubHTTPError, *_transport_errors()) as error:
+                if attempt == ATTEMPTS - 1 or not _may_pass(error):
+                    raise _unavailable(what, self.endpoint, error) from error
+            time.sleep(self.wait * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _covering(self, file: HubFile, start: int, stop: int) -> Path | None:
+        """A kept range that holds this one."""
+        folder = self.cache / "blobs" / file.hash
+        for kept in folder.iterdir() if folder.is_dir() else ():
+            match = _RANGE.fullmatch(kept.name)
+            if match and int(match[1]) <= start and stop <= int(match[2]):
+                return kept
+        return None
+
+    def _fetched(self, repository: str, commit: str, file: HubFile, start: int, stop: int) -> Path:
+        if self._whole_files_only:
+            start, stop = 0, file.size
+        label = f"hub:{repository}@{commit[:8]}/{file.path}"
+        if self.offline:
+            raise FileNotFoundError(
+                f"{label}: bytes {start} to {stop} are not in the cache {self.cache}, and this is offline"
+            )
+        url = hf_hub_url(repository, file.path, revision=commit, endpoint=self.endpoint)
+        target = self.cache / "blobs" / file.hash / f"{start}-{stop}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target.with_name(target.name + ".partial"), "ab") as partial:
+            fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be fetching the same range
+            if target.is_file():
+                return target
+            if not self._download(url, label, partial, start, stop, is_whole=stop - start == file.size):
+                os.unlink(partial.name)
+                self._whole_files_only = True
+                return self._fetched(repository, commit, file, 0, file.size)
+            if stop - start == file.size and file.is_sha256:
+                _require_content(Path(partial.name), file, label)
+            os.replace(partial.name, target)
+        self._make_room(stop - start)
+        return target
+
+    def _download(self, url: str, label: str, partial: BinaryIO, start: int, stop: int, *, is_whole: bool) -> bool:
+        """Append what is missing, taking up after every break. False if the server sends only whole files."""
+        idle = 0
+        while (have := partial.tell()) < stop - start:
+            headers = build_hf_headers(token=self.token)
+            headers |= {"Range": f"bytes={start + have}-{stop - 1}", "Accept-Encoding": "identity"}
+            failure: Exception | None = None
+            try:
+                with get_session().stream("GET", url, headers=headers, follow_redirects=True) as response:
+                    if response.status_code >= 400:
+                        response.read()
+                    hf_raise_for_status(response)
+                    if response.status_code != 206:
+                        if not is_whole:
+                            return False
+                        partial.truncate(0)
+                        partial.seek(0)
+                    elif not response.headers.get("Content-Range", "").startswith(f"bytes {start + have}-"):
+                        raise WeightsError(f"{label}: the server sent another range than was asked for")
+                    for chunk in response.iter_bytes():
+                        partial.write(chunk[: stop - start - partial.tell()])
+            except (HfHubHTTPError, *_transport_errors()) as error:
+                if not _may_pass(error):
+                    raise _unavailable(label, self.endpoint, error) from error
+                failure = error
+            finally:
+                partial.flush()
+            idle = 0 if partial.tell() > have else idle + 1
+            if idle >= ATTEMPTS:
+                raise _unavailable(label, self.endpoint, failure or WeightsError("it sends less than it announces"))
+            if partial.tell() < stop - start:
+                time.sleep(self.wait * 2**idle)
+        return True
+
+    def _make_room(self, added: int) -> None:
+        """Keep the cache below its limit: what was not read for the longest time goes."""
+        blobs = self.cache / "blobs"
+        if self._kept is not None and self._kept + added <= self.limit:
+            self._kept += added
+            return
+        files = [(path.stat(), path) for path in blobs.rglob("*") if path.is_file()]
+        self._kept = sum(info.st_size for info, _ in files)
+        for info, path in sorted(files, key=lambda item: item[0].st_mtime)[:-1]:
+            if self._kept <= self.limit:
+                return
+            path.unlink(missing_ok=True)
+            self._kept -= info.st_size
+
+
+class HubBytes(ByteSource):
+    """One file on the hub as a source of bytes."""
+
+    def __init__(self, hub: Hub, repository: str, commit: str, file: HubFile) -> None:
+        self._place = hub, repository, commit, file
+        self.label = f"hub:{repository}@{commit[:8]}/{file.path}"
+
+    @property
+    def size(self) -> int:
+        """Bytes in all, as the hub lists the file."""
+        return self._place[3].size
+
+    def read(self, start: int, stop: int) -> bytearray:
+        """The bytes of start <= position < stop."""
+        hub, repository, commit, file = self._place
+        return hub.read(repository, commit, file, start, stop)
+
+    def prefetch(self, ranges: list[tuple[int, int]]) -> None:
+        """Fetch what will be read."""
+        hub, repository, commit, file = self._place
+        hub.prefetch(repository, commit, file, ranges)
+
+
+def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges with close neighbours joined."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if joined and start - joined[-1][1] <= min(CLOSE, (stop - joined[-1][0]) // 20):
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def _checked_hash(text: Any, label: str) -> str:
+    if not isinstance(text, str) or not _HASH.fullmatch(text):
+        raise WeightsError(f"{label}: the hub names {text!r} where the hash of a commit or a file is expected")
+    return text
+
+
+def _require_content(path: Path, file: HubFile, label: str) -> None:
+    with open(path, "rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != file.hash:
+        path.unlink()
+        raise WeightsError(f"{label}: its content has the hash {found[:12]}, the hub lists {file.hash[:12]}; deleted")
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """What a broken connection raises: in the HTTP library that this release of huggingface-hub uses, or below it."""
+    library = importlib.import_module(type(get_session()).__module__.split(".")[0])
+    return (library.TransportError, ConnectionError, TimeoutError)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether trying again may help: a broken connection, or a server that is busy or restarting."""
+    if not isinstance(error, HfHubHTTPError):
+        return True
+    return error.response is not None and error.response.status_code in (408, 429, 500, 502, 503, 504)
+
+
+def _unavailable(what: str, endpoint: str, error: Exception) -> OSError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return OSError(f"{what} cannot be fetched from {endpoint}: {reason}. What was fetched is kept; try again")

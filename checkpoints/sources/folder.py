@@ -1,0 +1,63 @@
+"""One checkpoint on disk: a file of weights, or a folder with weights and perhaps a config."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from checkpoints.files import Checkpoint, WeightsError
+from checkpoints.files.checkpoint import abridged
+from checkpoints.files.safetensors_file import SafetensorsFile
+from checkpoints.files.shards import in_folder, require_inside
+from checkpoints.files.torch_file import SUFFIXES, TorchFile
+
+FILE_SUFFIXES = (".safetensors", *SUFFIXES)
+
+
+def open_file(path: Path) -> Checkpoint:
+    """One file of weights."""
+    return SafetensorsFile(path) if path.suffix == ".safetensors" else TorchFile(path)
+
+
+def open_folder(path: Path) -> Checkpoint:
+    """The checkpoint in a folder; raises WeightsError where there is none."""
+    checkpoint = weights_in(path)
+    if checkpoint is None:
+        inside = abridged(sorted(entry.name for entry in path.iterdir()))
+        raise WeightsError(f"{path} holds no weights (*.safetensors, {', '.join('*' + s for s in SUFFIXES)}): {inside}")
+    return checkpoint
+
+
+def weights_in(path: Path) -> Checkpoint | None:
+    """The checkpoint in a folder, None if it holds no weights."""
+
+    def inside(name: str) -> Checkpoint:
+        require_inside(path / name, path, str(path))
+        return open_file(path / name)
+
+    names = sorted(entry.relative_to(path).as_posix() for entry in path.glob("*") if entry.is_file())
+    return in_folder(names, str(path), lambda name: (path / name).read_bytes(), inside)
+
+
+def opener(path: Path) -> partial[Checkpoint]:
+    """How to open what is at this path, later."""
+    return partial(open_folder if path.is_dir() else open_file, path)
+
+
+def config_beside(*folders: Path) -> dict[str, Any]:
+    """The first config.json found in these folders."""
+    for folder in folders:
+        if (folder / "config.json").is_file():
+            return parsed_config((folder / "config.json").read_bytes(), str(folder / "config.json"))
+    return {}
+
+
+def parsed_config(text: bytes, label: str) -> dict[str, Any]:
+    """A config file as a table."""
+    try:
+        config = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{label} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{label} is not a table of settings")
+    return config

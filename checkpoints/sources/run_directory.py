@@ -1,0 +1,86 @@
+"""Our own run directory (see `checkpoints.layout`): run.json, metrics.jsonl, step-000001000.safetensors."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from checkpoints.files.checkpoint import abridged
+from checkpoints.files.safetensors_file import SafetensorsFile
+from checkpoints.layout import FORMAT, METRICS_FILE, RUN_FILE, VERSION, files_of
+from checkpoints.run import Entry, Run
+
+
+def find(path: Path) -> Run | None:
+    """The run that a directory holds, None if it is not a run directory."""
+    if not (path / RUN_FILE).is_file():
+        return None
+    description = read_description(path)
+    files = files_of(path, "step")
+    return Run(
+        source=str(path),
+        name=description["name"],
+        entries=[Entry(step, str(file), partial(SafetensorsFile, file)) for step, file in files.items()],
+        family=description["family"],
+        config=description["config"],
+        seed=description["seed"],
+        theory=description["theory"],
+        packages=description["packages"],
+        read_metrics=partial(read_metrics, path / METRICS_FILE),
+    )
+
+
+def read_metrics(file: Path) -> pd.DataFrame:
+    """Scalars by step: one row per step, one column per scalar. A last line cut short is left out."""
+    rows: dict[int, dict[str, Any]] = {}
+    for _, scalars in metric_lines(file):
+        # a step may be logged in several calls; its scalars belong in one row, the last word counts
+        rows.setdefault(scalars.pop("step"), {}).update(scalars)
+    index = pd.Index(rows.keys(), name="step", dtype="int64")
+    return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
+
+
+def metric_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The whole lines of a metrics file, as text and as scalars. A last line cut short is left out."""
+    if not file.exists():
+        return
+    with open(file, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                scalars = json.loads(line)
+                scalars["step"] = int(scalars["step"])
+            except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{file}, line {number}: not a line of metrics ({error})") from None
+            yield line, scalars
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """run.json, checked."""
+    file = path / RUN_FILE
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: a run directory with {RUN_FILE} is expected")
+    if not file.is_file():
+        inside = abridged(sorted(entry.name for entry in path.iterdir())) if path.is_dir() else "a file"
+        raise ValueError(f"{path} is not a run: it has no {RUN_FILE} (it holds {inside})")
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ValueError(f'{file} does not describe a run: "format": "{FORMAT}" is expected')
+    if not isinstance(description.get("version"), int):
+        raise ValueError(f'{file}: "version" is {description.get("version")!r}, a whole number is expected')
+    if description["version"] > VERSION:
+        raise ValueError(
+            f"{file} has format version {description['version']}, this release reads up to {VERSION}: "
+            "upgrade checkpoint-probes"
+        )
+    missing = [key for key in ("name", "family", "seed", "config", "theory", "packages") if key not in description]
+    if missing:
+        raise ValueError(f"{file} lacks {', '.join(missing)}")
+    return description

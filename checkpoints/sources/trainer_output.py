@@ -1,0 +1,64 @@
+"""What the Hugging Face Trainer leaves: `checkpoint-500/`, `checkpoint-1000/` ... each with a `trainer_state.json`."""
+
+import json
+import math
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from checkpoints.run import Entry, Run, no_metrics
+from checkpoints.sources.folder import config_beside, opener
+
+STATE_FILE = "trainer_state.json"
+
+
+def find(path: Path) -> Run | None:
+    """The run in a Trainer's output folder, None if this is not one."""
+    folders = sorted(
+        (int(match[1]), folder)
+        for folder in path.iterdir()
+        if (match := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and folder.is_dir()
+    )
+    if not folders:
+        return None
+    config = config_beside(*(folder for _, folder in reversed(folders)), path)
+    return Run(
+        source=str(path),
+        name=path.resolve().name,
+        entries=[Entry(step, str(folder), opener(folder), partial(global_step, folder)) for step, folder in folders],
+        family=config.get("model_type", "unknown"),
+        config=config,
+        read_metrics=partial(read_metrics, [folder for _, folder in folders]),
+    )
+
+
+def global_step(folder: Path) -> int | None:
+    """The step that the Trainer recorded in this checkpoint."""
+    return _state(folder).get("global_step") if (folder / STATE_FILE).is_file() else None
+
+
+def read_metrics(folders: list[Path]) -> pd.DataFrame:
+    """The log of the latest checkpoint that has one: it repeats those of the earlier ones."""
+    for folder in reversed(folders):
+        if (folder / STATE_FILE).is_file():
+            rows: dict[int, dict[str, float]] = {}
+            for entry in _state(folder).get("log_history", []):
+                numbers = {k: float(v) for k, v in entry.items() if isinstance(v, int | float) and k != "step"}
+                rows.setdefault(int(entry["step"]), {}).update(numbers)
+            index = pd.Index(rows.keys(), name="step", dtype="int64")
+            return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
+    return no_metrics()
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    file = folder / STATE_FILE
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"), parse_constant=lambda _: math.nan)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    if not isinstance(state, dict):
+        raise ValueError(f"{file} is not a Trainer's state")
+    return state
