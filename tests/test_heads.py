@@ -348,5 +348,5 @@ def test_the_older_transposed_layout_of_a_published_grokking_run():
     weights = random_heads(head=4, kv_head=4, d_model=128, d_head=32)
     tensors = list(layouts(weights))[1][1]
     assert tuple(tensors["blocks.0.attn.W_O"].shape) == (128, 128)
-    heads = find_heads(stored(tensors), {"n_heads": 4}).read(tensors, 0)
+    heads = find_heads(stored(tensors), {}).read(tensors, 0)  # W_Q says how many heads there are in W_O
     assert torch.equal(heads.W_O, weights["W_O"])

@@ -176,9 +176,7 @@ def _entry(source: ByteSource, name: str, entry: Any) -> tuple[Stored, int, int]
     except (KeyError, TypeError, ValueError):
         raise _refused(source, f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
     if not all(type(number) is int and number >= 0 for number in numbers):
-        raise _refused(
-            source, f"tensor {name!r}: shape {shape}, bytes {start} to {stop} are not whole positive numbers"
-        )
+        raise _refused(source, f"tensor {name!r}: shape {shape}, bytes {start} to {stop} are not all whole numbers")
     if dtype not in DTYPES:
         raise _refused(source, f"tensor {name!r} has dtype {dtype!r}; known are {', '.join(DTYPES)}")
     stored = Stored(DTYPES[dtype], tuple(shape), source.label)

@@ -4,7 +4,9 @@ Such files are pickles, and pickles are programs. They are read with `weights_on
 for more is refused, with its name, and is never run.
 """
 
+import io
 import pickle
+import pickletools
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -75,7 +77,7 @@ def load(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
-        raise WeightsError(f"{path} is refused and nothing of it was run: {_reason(error)}") from None
+        raise WeightsError(f"{path} is refused and nothing of it was run: {_reason(path, error)}") from None
     except Exception as error:  # a damaged file fails in many ways, none of them worth telling apart
         raise WeightsError(
             f"{path} cannot be read ({path.stat().st_size} bytes): {_first_line(error)}. "
@@ -83,15 +85,38 @@ def load(path: Path) -> Any:
         ) from None
 
 
-def _reason(error: Exception) -> str:
-    text = str(error)
-    if "GLOBAL" in text or "Unsupported" in text or "not an allowed" in text:
-        wanted = text.split("GLOBAL ")[-1].split(" ")[0] if "GLOBAL " in text else _first_line(error)
+def _reason(path: Path, error: Exception) -> str:
+    wanted = [name for name in _asks_for(path) if not name.startswith(("torch.", "torch._utils.", "collections."))]
+    if wanted:
         return (
-            f"it is not only data, it asks for {wanted}. "
+            f"it is not only data, it asks for {abridged(wanted)}. "
             "If you trust it, load it yourself and save the state dict alone, as safetensors"
         )
     return f"it is damaged or not a file of torch.save ({_first_line(error)})"
+
+
+def _asks_for(path: Path) -> list[str]:
+    """The functions and classes that a pickle names, found by reading its instructions; none of them is followed."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            pickles = [archive.read(name) for name in archive.namelist() if name.endswith("data.pkl")]
+    else:
+        pickles = [path.read_bytes()]
+    names: dict[str, None] = {}
+    for content in pickles:
+        stream, strings = io.BytesIO(content), [""]
+        for _ in range(5):  # the older format is several pickles, one after the other
+            try:
+                for instruction, argument, _ in pickletools.genops(stream):
+                    if instruction.name == "GLOBAL":
+                        names[str(argument).replace(" ", ".")] = None
+                    elif instruction.name == "STACK_GLOBAL":
+                        names[".".join(strings[-2:])] = None
+                    elif isinstance(argument, str):
+                        strings.append(argument)
+            except Exception:  # what follows is not a pickle: the raw bytes of tensors, or damage
+                break
+    return list(names)
 
 
 def _first_line(error: Exception) -> str:

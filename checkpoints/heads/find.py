@@ -160,8 +160,10 @@ def _matrices(
     config: Mapping[str, Any],
     label: str,
 ) -> dict[str, Tensor]:
-    heads = _count(HEAD_COUNTS, config)
-    kv_heads = _count(KV_HEAD_COUNTS, config) or heads
+    query = tensors[prefix + family.query.name.format(layer=layer)]
+    has_head_axis = "(" not in family.query.axes and "head" in family.query.axes.split()
+    heads = query.shape[family.query.axes.split().index("head")] if has_head_axis else _count(HEAD_COUNTS, config)
+    kv_heads = None if has_head_axis else _count(KV_HEAD_COUNTS, config) or heads
     found = {}
     for role, weight in family.weights.items():
         name = prefix + weight.name.format(layer=layer)
