@@ -1,0 +1,6 @@
+"""Is a series of checkpoints what it claims to be? `audit(run)` says so, step by step, with its evidence."""
+
+from checkpoints.audit.audit import Audit, audit
+from checkpoints.audit.fault import Fault
+
+__all__ = ["Audit", "Fault", "audit"]

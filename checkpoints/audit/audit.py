@@ -1,0 +1,163 @@
+"""Read a series once, take every tensor's fingerprint, and judge step by step.
+
+print(audit(run))            a verdict table
+audit(run).condemned         steps whose weights cannot be theirs, with the reason
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+from tqdm import tqdm
+
+from checkpoints.audit.equality import faults_of_equality
+from checkpoints.audit.fault import Fault
+from checkpoints.audit.fingerprint import Fingerprint, fingerprints
+from checkpoints.audit.movement import Movement, faults_of_movement
+from checkpoints.audit.spacing import gaps
+from checkpoints.files.checkpoint import abridged
+from checkpoints.run import Entry, Run
+
+Fingerprints = dict[str, Fingerprint]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found: every step that was looked at, and every fault."""
+
+    run: str
+    steps: Sequence[int]
+    faults: Sequence[Fault]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing at all was found."""
+        return not self.faults
+
+    @property
+    def condemned(self) -> dict[int, str]:
+        """By step: why its weights cannot be those of that step."""
+        reasons: dict[int, str] = {}
+        for fault in self.faults:
+            if fault.verdict == "condemned":
+                reasons.setdefault(fault.step, f"{fault.kind}: {fault.evidence}")
+        return reasons
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per fault, and one per sound step: step, verdict, fault, evidence."""
+        by_step = {step: [fault for fault in self.faults if fault.step == step] for step in self.steps}
+        rows = []
+        for step, faults in by_step.items():
+            rows += [(step, fault.verdict, fault.kind, fault.evidence) for fault in faults] or [(step, "sound", "", "")]
+        return pd.DataFrame(rows, columns=["step", "verdict", "fault", "evidence"])
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        suspect = {fault.step for fault in self.faults} - set(self.condemned)
+        return (
+            f"{self.run}: {len(self.steps)} steps, {len(self.condemned)} condemned, {len(suspect)} suspect, "
+            f"{len(self.steps) - len(self.condemned) - len(suspect)} sound"
+        )
+
+    def __str__(self) -> str:
+        """The faults, then the summary."""
+        lines = [f"{f.step:>10}  {f.verdict:<9}  {f.kind:<15}  {f.evidence}" for f in self.faults]
+        return "\n".join([*lines, self.summary])
+
+
+def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progress: bool = False) -> Audit:
+    """Judge every step of a run. All tensors are read, or those of attention alone: the default on a hub."""
+    if tensors is None:
+        tensors = "attention" if run.source.startswith("hub:") else "all"
+    names = [n for layer in run.heads.layers for n in run.heads.names(layer)] if tensors == "attention" else None
+    faults: list[Fault] = [Fault(step, "gap", _missing(count)) for step, count in gaps(run.steps)]
+    series: dict[int, Fingerprints] = {}
+    by_step: dict[int, list[Entry]] = {step: [] for step in run.steps}
+    for entry in run.entries:
+        by_step[entry.step].append(entry)
+    for step, entries in tqdm(by_step.items(), f"auditing {run.name}", unit="step", disable=None if progress else True):
+        if len(entries) > 1:
+            faults.append(Fault(step, "duplicate", " and ".join(entry.label for entry in entries)))
+            continue
+        found = _read(entries[0], names)
+        if isinstance(found, Fault):
+            faults.append(found)
+            continue
+        recorded, series[step] = found
+        if recorded is not None and recorded != step:
+            faults.append(Fault(step, "wrong_step", f"{entries[0].label} records step {recorded}"))
+    return Audit(run.name, run.steps, sorted(faults + judge(series), key=lambda fault: fault.step))
+
+
+def judge(series: dict[int, Fingerprints]) -> list[Fault]:
+    """The faults that the fingerprints of the readable steps show."""
+    faults = [*_not_finite(series), *_shapes(series), *_dtypes(series)]
+    clean = _without(series, faults)
+    equal = faults_of_equality(clean, Movement(clean))
+    return faults + equal + faults_of_movement(_without(clean, equal))
+
+
+def _without(series: dict[int, Fingerprints], faults: Sequence[Fault]) -> dict[int, Fingerprints]:
+    condemned = {fault.step for fault in faults if fault.verdict == "condemned"}
+    return {step: tensors for step, tensors in series.items() if step not in condemned}
+
+
+def _read(entry: Entry, names: list[str] | None) -> Fault | tuple[int | None, Fingerprints]:
+    try:
+        checkpoint = entry.open()
+        if names is not None:
+            checkpoint.prefetch([name for name in names if name in checkpoint])
+        recorded = entry.recorded_step() if entry.recorded_step else checkpoint.recorded_step
+        return recorded, fingerprints(checkpoint, names)
+    except (OSError, ValueError) as error:
+        return Fault(entry.step, "unreadable", str(error))
+
+
+def _missing(count: int) -> str:
+    return f"by the spacing around it {count} step{'s are' if count > 1 else ' is'} missing before this one"
+
+
+def _not_finite(series: dict[int, Fingerprints]) -> list[Fault]:
+    faults = []
+    for step, tensors in series.items():
+        bad = {name: f.not_finite for name, f in tensors.items() if f.not_finite}
+        if bad:
+            name = next(iter(bad))
+            evidence = f"{sum(bad.values())} entries that are not finite in {len(bad)} tensors, the first {name}"
+            faults.append(Fault(step, "not_finite", evidence))
+    return faults
+
+
+def _shapes(series: dict[int, Fingerprints]) -> list[Fault]:
+    """Steps whose tensors are not those of most steps."""
+    if not series:
+        return []
+    tables = {step: frozenset((name, f.shape) for name, f in tensors.items()) for step, tensors in series.items()}
+    usual = Counter(tables.values()).most_common(1)[0][0]
+    faults = []
+    for step, table in tables.items():
+        if table != usual:
+            names = sorted({name for name, _ in table ^ usual})
+            has, should = (dict(t).get(names[0], "none") for t in (table, usual))
+            evidence = f"{abridged(names, 4)} differ; {names[0]} is {has}, in most steps {should}"
+            faults.append(Fault(step, "shape", evidence))
+    return faults
+
+
+def _dtypes(series: dict[int, Fingerprints]) -> list[Fault]:
+    usual: dict[str, Counter] = {}
+    for tensors in series.values():
+        for name, f in tensors.items():
+            usual.setdefault(name, Counter())[f.dtype] += 1
+    faults = []
+    for step, tensors in series.items():
+        odd = [name for name, f in tensors.items() if f.dtype != usual[name].most_common(1)[0][0]]
+        if odd:
+            has, should = tensors[odd[0]].dtype, usual[odd[0]].most_common(1)[0][0]
+            evidence = f"{len(odd)} tensors are {has}, in most steps {should}; the first is {odd[0]}"
+            faults.append(Fault(step, "dtype", evidence.replace("torch.", "")))
+    return faults

@@ -1,0 +1,42 @@
+"""What can be wrong with a step, and how much that says.
+
+A condemned step is one whose weights cannot be those of that step; `probes.measure` leaves it out. A suspect step may
+well be real: a jump can be a transition. It is pointed at, and kept.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+KINDS: dict[str, tuple[Literal["condemned", "suspect"], str]] = {
+    "unreadable": ("condemned", "its file cannot be read"),
+    "duplicate": ("condemned", "several files claim this step"),
+    "not_finite": ("condemned", "NaN or infinite weights"),
+    "shape": ("condemned", "tensors are missing, new or of another shape than in most steps"),
+    "wrong_step": ("condemned", "the checkpoint itself records another step"),
+    "final_weights": ("condemned", "carries the weights of the last step, wholly or in part"),
+    "copy": (
+        "condemned",
+        "carries weights of another step, wholly or in part, and fits less well there",
+    ),
+    "repeated": ("condemned", "identical with a neighbouring step; at most one of them can be right"),
+    "swapped": ("condemned", "fits better in its neighbour's place"),
+    "excursion": ("condemned", "far from both neighbours, which are close to each other"),
+    "dtype": ("suspect", "another dtype than in most steps"),
+    "partly_repeated": ("suspect", "some tensors did not change since the step before, while others did"),
+    "gap": ("suspect", "steps seem to be missing before this one"),
+    "jump": ("suspect", "moved far more since the step before than around it, and stayed there"),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong with one step, with what shows it."""
+
+    step: int
+    kind: str
+    evidence: str
+
+    @property
+    def verdict(self) -> Literal["condemned", "suspect"]:
+        """Whether the step is lost or only pointed at."""
+        return KINDS[self.kind][0]

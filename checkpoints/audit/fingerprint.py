@@ -1,0 +1,77 @@
+"""A tensor in a hundred numbers: enough to tell whether two are the same, and how far apart they are.
+
+The digest answers the first question exactly. The sketch answers the second: 64 sums of the entries with random signs,
+so that the distance of two sketches is the distance of the tensors to about one part in eleven (a random projection).
+A series is read once, tensor by tensor; everything else is done with fingerprints.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from checkpoints.files import Checkpoint
+
+SKETCH = 64
+_CHUNK = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """What is remembered of one tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    file: str
+    digest: bytes
+    not_finite: int
+    norm: float
+    is_constant: bool
+    sketch: Float32[np.ndarray, " 64"]
+
+
+def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
+    """The fingerprint of one tensor."""
+    raw = tensor.detach().cpu().contiguous().reshape(-1)
+    digest = hashlib.blake2b(raw.view(torch.uint8).numpy().data, digest_size=16).digest() if raw.numel() else b""
+    entries = raw if raw.is_floating_point() else raw.real if raw.is_complex() else raw.to(torch.float64)
+    not_finite, squares, sketch = 0, 0.0, torch.zeros(SKETCH, dtype=torch.float64)
+    for number, chunk in enumerate(entries.split(_CHUNK)):
+        values = chunk.double()
+        bad = int((~torch.isfinite(values)).sum())
+        if bad:
+            not_finite += bad
+            values = torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+        squares += float(values @ values)
+        signed = values * _signs(_CHUNK, 0)[: len(values)]
+        signed = torch.nn.functional.pad(signed, (0, -len(values) % SKETCH))
+        # the same signs in every chunk would let equal chunks add up; a sign per chunk and sum undoes that
+        sketch += _signs(SKETCH, number + 1) * signed.reshape(-1, SKETCH).sum(0)
+    return Fingerprint(
+        dtype=tensor.dtype,
+        shape=tuple(tensor.shape),
+        file=file,
+        digest=digest,
+        not_finite=not_finite,
+        norm=math.sqrt(squares),
+        is_constant=bool(raw.numel() == 0 or (raw == raw[0]).all()),
+        sketch=sketch.numpy().astype(np.float32),
+    )
+
+
+def fingerprints(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> dict[str, Fingerprint]:
+    """By name, the fingerprints of these tensors, or of all that are there."""
+    names = list(checkpoint) if names is None else [name for name in names if name in checkpoint]
+    return {name: fingerprint(checkpoint[name], checkpoint.stored[name].file) for name in names}
+
+
+@cache
+def _signs(count: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, (count,), generator=generator, dtype=torch.int8).double() * 2 - 1
