@@ -24,10 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from huggingface_hub import HfApi, constants, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, validate_repo_id
+from jaxtyping import UInt8
 
 from checkpoints.files import WeightsError
 from checkpoints.files.safetensors_file import ByteSource
@@ -113,17 +115,17 @@ class Hub:
             for path, (size, sha, is_lfs) in found.items()
         }
 
-    def read(self, repository: str, commit: str, file: HubFile, start: int, stop: int) -> bytearray:
+    def read(self, repository: str, commit: str, file: HubFile, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
         """A range of a file, from the cache or the server."""
         if not 0 <= start <= stop <= file.size:
             raise WeightsError(f"hub:{repository}/{file.path} has {file.size} bytes: {start} to {stop} is outside")
         if start == stop:
-            return bytearray()
+            return np.empty(0, np.uint8)
         kept = self._covering(file, start, stop) or self._fetched(repository, commit, file, start, stop)
-        content = bytearray(stop - start)
+        content = np.empty(stop - start, np.uint8)
         with open(kept, "rb") as cached:
             cached.seek(start - int(kept.name.split("-")[0]))
-            cached.readinto(content)
+            cached.readinto(memoryview(content))
         os.utime(kept)
         return content
 
@@ -266,7 +268,7 @@ class HubBytes(ByteSource):
         """Bytes in all, as the hub lists the file."""
         return self._place[3].size
 
-    def read(self, start: int, stop: int) -> bytearray:
+    def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
         """The bytes of start <= position < stop."""
         hub, repository, commit, file = self._place
         return hub.read(repository, commit, file, start, stop)

@@ -71,18 +71,22 @@ class Run:
     @cached_property
     def heads(self) -> HeadLayout:
         """Where the attention heads are, found from the names in the first checkpoint that can be read."""
+        checkpoint = self.first_readable()
+        return find_heads(checkpoint.stored, self.config, label=checkpoint.label, family=self.described_heads)
+
+    def first_readable(self) -> Checkpoint:
+        """The first checkpoint whose table of contents can be read; raises what is wrong with the first if none can."""
         if not self.steps:
             raise ValueError(f"run {self.name!r} has no checkpoints")
-        failure: Exception | None = None
+        failures: list[Exception] = []
         for step in self.steps:
             try:
                 checkpoint = self.checkpoint(step)
-                stored = checkpoint.stored
+                _ = checkpoint.stored
+                return checkpoint
             except (OSError, ValueError) as error:
-                failure = failure or error
-                continue
-            return find_heads(stored, self.config, label=checkpoint.label, family=self.described_heads)
-        raise failure or ValueError(f"run {self.name!r}: no checkpoint can be read")
+                failures.append(error)
+        raise failures[0]
 
     def __repr__(self) -> str:
         """Name, family and the steps there are."""

@@ -45,6 +45,7 @@ from probes.subspaces import (
     subspace_distance,
     subspace_drift,
 )
+from probes.tables import by_head, mean_over_heads, mean_over_layers, read_table, with_metrics, write_table
 from probes.times import half_time, settling_time
 from probes.transitions import find_transitions
 
@@ -54,6 +55,7 @@ __all__ = [
     "Factored",
     "Theory",
     "align",
+    "by_head",
     "column_subspace_distance",
     "convergence_order",
     "curvature",
@@ -66,6 +68,8 @@ __all__ = [
     "loss_autocorrelation_curvature",
     "marginalized_effective_rank",
     "marginalized_effective_rank_by_mode",
+    "mean_over_heads",
+    "mean_over_layers",
     "measure",
     "mode_amplitudes",
     "mode_trajectories",
@@ -76,6 +80,7 @@ __all__ = [
     "principal_angles",
     "printed_loss_autocorrelation",
     "random_subspace_level",
+    "read_table",
     "remove_modes",
     "settling_time",
     "singular_values",
@@ -89,4 +94,6 @@ __all__ = [
     "subspace_drift",
     "thin_svd",
     "unbiased_loss_autocorrelation",
+    "with_metrics",
+    "write_table",
 ]

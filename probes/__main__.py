@@ -1,5 +1,6 @@
-"""The command line: `probes audit RUN`."""
+"""The command line: `probes measure RUN -o table.parquet`, `probes audit RUN`, `probes list`, `probes cache`."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +64,99 @@ def audit(
         raise failed(error) from error
     typer.echo(str(found))
     raise typer.Exit(0 if found.is_sound else 1)
+
+
+@app.command()
+def measure(
+    source: Source,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The table: a .parquet file.", show_default=False)],
+    circuits: Annotated[str, typer.Option(help="Names, comma-separated; see `probes list`.")] = "ov,qk",
+    only: Annotated[
+        str | None, typer.Option("--probes", help="Names, comma-separated; all of `probes list` if not given.")
+    ] = None,
+    references: Annotated[
+        str, typer.Option(help="What distances are measured against: final, steps, fractions of the last step.")
+    ] = "final",
+    removed: Annotated[int, typer.Option(min=0, help="Largest k of the marginalized effective rank.")] = 4,
+    engine: Annotated[str, typer.Option(help="here, processes, processes:N or dask://host:port.")] = "here",
+    audited: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Leave out steps whose weights cannot be theirs.")
+    ] = True,
+    revisions: Revisions = None,
+    heads: Heads = None,
+) -> None:
+    """Measure every checkpoint of a run: one tidy table, one row per number.
+
+    Results are kept beside the output as they come (OUTPUT.parts/). If the job is killed, the same command again goes
+    on where it stopped.
+    """
+    from probes.engines import engine_named
+    from probes.measure import measure as measured
+    from probes.tables import write_table
+
+    run = opened(source, revisions, heads)
+    parts = output.with_name(output.name + ".parts")
+    try:
+        if output.suffix != ".parquet" or output.is_dir():
+            raise ValueError(f"--output {output}: the name of a .parquet file is expected")
+        table = measured(
+            run,
+            [name.strip() for name in circuits.split(",")],
+            probes=[name.strip() for name in only.split(",")] if only else None,
+            references=[_reference(text.strip()) for text in references.split(",")],
+            removed=removed,
+            audit=audited,
+            engine=engine_named(engine),
+            keep=parts,
+            progress=True,
+        )
+        write_table(table, output)
+    except (OSError, ValueError, ImportError) as error:
+        raise failed(error) from error
+    shutil.rmtree(parts)
+    missing = int(table["value"].isna().sum())
+    typer.echo(f"{output}: {len(table)} numbers of {len(run.steps)} checkpoints ({missing} missing, with the reason)")
+    if table.attrs["condemned"]:
+        steps = ", ".join(table.attrs["condemned"])
+        typer.echo(f"left out, condemned by the audit: step {steps}. `probes audit {source}` says why")
+
+
+@app.command("list")
+def list_() -> None:
+    """What can be measured: the probes and circuits."""
+    from probes.catalogue import PROBES
+    from probes.circuits import CIRCUITS
+
+    typer.echo("Probes (what they read; definition; citation):")
+    for probe in PROBES.values():
+        typer.echo(f"  {probe.name:<28} {probe.reads:<18} {probe.definition} [{probe.unit}] ({probe.citation})")
+    typer.echo("Circuits:")
+    for name, function in CIRCUITS.items():
+        typer.echo(f"  {name:<28} {(function.__doc__ or '').splitlines()[0]}")
+    typer.echo(f"  {'qk_at_N':<28} W_Q R W_K^T between a query and the key N positions before it.")
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Empty it.")] = False,
+) -> None:
+    """Where files from the hub are kept, and how large that is."""
+    from checkpoints.hub import Hub
+
+    hub = Hub()
+    size = sum(path.stat().st_size for path in hub.cache.rglob("*") if path.is_file())
+    typer.echo(f"{hub.cache}: {size / 1e6:.1f} MB, kept below {hub.limit / 1e9:.0f} GB")
+    if clear:
+        typer.echo(f"freed {hub.clear() / 1e6:.1f} MB")
+
+
+def _reference(text: str) -> "str | int | float":
+    if text == "final" or text.isdecimal():
+        return text if text == "final" else int(text)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--references {text!r}: 'final', a step or a fraction of the last step is expected") from None
 
 
 def opened(source: str, revisions: str | None, heads: int | None) -> Run:

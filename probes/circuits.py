@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from checkpoints import Heads, Run, Tensors
+from checkpoints import Checkpoint, Heads, Run, Tensors
 from checkpoints.heads import HeadLayout
 from probes.matrices import Factored
 
@@ -70,7 +70,7 @@ def qk_at(heads: Heads, offset: int) -> Factored:
     """W_Q R W_K^T between a query and the key `offset` positions before it."""
     if heads.rotary is None:
         raise ValueError(f"qk_at_{offset}: this model has no rotary positions, or of a type that is not known here")
-    rotation = heads.rotary.matrix(offset, heads.W_Q.shape[-1])
+    rotation = heads.rotary.matrix(offset, heads.W_Q.shape[-1]).to(heads.W_Q.device)
     return Factored(heads.W_Q.double() @ rotation, _expanded(heads.W_K, heads.group).mT.double())
 
 
@@ -110,6 +110,10 @@ class HeadCircuit:
         """[head, rows, columns] of one layer."""
         return self.build(self.layout.read(checkpoint, layer))
 
+    def prefetch(self, checkpoint: Checkpoint) -> None:
+        """Announce that all layers will be read."""
+        self.layout.prefetch(checkpoint)
+
 
 @dataclass(frozen=True)
 class BuiltCircuit:
@@ -122,8 +126,38 @@ class BuiltCircuit:
         """[head, rows, columns] of one layer."""
         return self.build(checkpoint)[layer]
 
+    def prefetch(self, checkpoint: Checkpoint) -> None:
+        """Nothing is known of what the function will read."""
+
 
 Circuit = HeadCircuit | BuiltCircuit
+
+
+def read_layer(circuits: Mapping[str, Circuit], checkpoint: Tensors, layer: int) -> dict[str, Matrix]:
+    """Several circuits of one layer; heads are read once for all of them."""
+    heads: Heads | None = None
+    found: dict[str, Matrix] = {}
+    for name, circuit in circuits.items():
+        if isinstance(circuit, HeadCircuit):
+            heads = heads or circuit.layout.read(checkpoint, layer)
+            found[name] = circuit.build(heads)
+        else:
+            found[name] = circuit.read(checkpoint, layer)
+    return found
+
+
+def head_counts(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[tuple[str, int], int]:
+    """By circuit and layer, how many heads there are; of attention heads only the table of contents is read."""
+    counts = {}
+    for name, circuit in circuits.items():
+        shapes: Tensors = checkpoint
+        if isinstance(circuit, HeadCircuit):
+            wanted = {tensor for layer in circuit.layers for tensor in circuit.layout.names(layer)}
+            stored = {tensor: checkpoint.stored[tensor] for tensor in wanted}
+            shapes = {key: torch.empty(s.shape, dtype=s.dtype, device="meta") for key, s in stored.items()}
+        for layer in circuit.layers:
+            counts[name, layer] = circuit.read(shapes, layer).shape[0]
+    return counts
 
 
 def circuits_of(run: Run, wanted: Iterable[str] | Mapping[str, Builder]) -> dict[str, Circuit]:
@@ -151,7 +185,7 @@ def circuit_named(name: str) -> Callable[[Heads], Factored]:
 
 
 def _built(run: Run, name: str, build: Builder) -> BuiltCircuit:
-    shape = build(run.checkpoint(run.steps[0])).shape
+    shape = build(run.first_readable()).shape
     if len(shape) != 4:
         raise ValueError(f"circuit {name!r} is {tuple(shape)}; [layer, head, rows, columns] is expected")
     return BuiltCircuit(build, tuple(range(shape[0])))

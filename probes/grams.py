@@ -5,11 +5,13 @@ distances between row spaces need. Squaring costs half of the digits; who uses t
 another way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 _BLOCK_BYTES = 2**21
@@ -38,8 +40,90 @@ def in_blocks(*stacks: Float[Tensor, "n _ _"]) -> Iterator[tuple[slice, list[Ten
         return
     largest = max(8 * stack.shape[-1] * stack.shape[-2] for stack in stacks)
     size = max(1, min(count, _BLOCK_BYTES // largest))
-    space = [torch.empty(size, *stack.shape[1:], dtype=torch.float64) for stack in stacks]
+    space = [_like(stack, size) for stack in stacks]
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
         filled = rows.stop - rows.start
         yield rows, [room[:filled].copy_(stack[rows]) for room, stack in zip(space, stacks, strict=True)]
+
+
+def _like(stack: Float[Tensor, "n _ _"], size: int) -> Tensor:
+    """Room for a block, laid out as the stack is: what is stored transposed stays so, which BLAS does not mind."""
+    if stack.stride(-2) < stack.stride(-1):
+        return torch.empty(size, stack.shape[2], stack.shape[1], dtype=torch.float64).mT
+    return torch.empty(size, *stack.shape[1:], dtype=torch.float64)
+
+
+class Definite:
+    """A Gram matrix with, when asked for, its Cholesky factor, its inverse and how far that can be trusted."""
+
+    def __init__(self, matrix: Float64[Tensor, "n k k"]) -> None:
+        self.matrix = matrix
+
+    @cached_property
+    def _factored(self) -> tuple[Tensor, Tensor]:
+        cholesky, info = torch.linalg.cholesky_ex(self.matrix)
+        failed = info > 0
+        if failed.any():
+            cholesky[failed] = torch.eye(cholesky.shape[-1], dtype=torch.float64, device=cholesky.device)
+        return cholesky, failed
+
+    @property
+    def cholesky(self) -> Float64[Tensor, "n k k"]:
+        """The factor; the identity where there is none."""
+        return self._factored[0]
+
+    @property
+    def failed(self) -> Bool[Tensor, " n"]:
+        """Where there is no factor."""
+        return self._factored[1]
+
+    @cached_property
+    def inverse(self) -> Float64[Tensor, "n k k"]:
+        """The inverse, from the factor."""
+        return torch.cholesky_inverse(self.cholesky)
+
+    @cached_property
+    def condition(self) -> Float64[Tensor, " n"]:
+        """An upper bound of the condition number; infinite where there is no factor."""
+        bound = torch.linalg.matrix_norm(self.matrix) * torch.linalg.matrix_norm(self.inverse)
+        return torch.where(self.failed, torch.inf, bound)
+
+
+@dataclass(frozen=True)
+class Grams:
+    """A stack of products left @ right and both of their Gram matrices: left^T left and right right^T."""
+
+    left: Float[Tensor, "n rows inner"]
+    right: Float[Tensor, "n inner columns"]
+    of_left: Definite
+    of_right: Definite
+    squared_norm: Float64[Tensor, " n"]
+    """||left @ right||_F^2, which the two Gram matrices give."""
+
+    @staticmethod
+    def of(left: Float[Tensor, "n rows inner"], right: Float[Tensor, "n inner columns"]) -> "Grams":
+        """Compute them."""
+        both = torch.empty(2, len(left), left.shape[-1], left.shape[-1], dtype=torch.float64, device=left.device)
+        for rows, (a, b) in in_blocks(left, right):
+            both[0, rows], both[1, rows] = gram(a), gram(b.mT)
+        return Grams(left, right, Definite(both[0]), Definite(both[1]), (both[0] * both[1]).sum((-2, -1)))
+
+    @property
+    def mT(self) -> "Grams":  # noqa: N802 (the array libraries' own name for it)
+        """The Gram matrices of the transposed products; nothing is computed again."""
+        return Grams(self.right.mT, self.left.mT, self.of_right, self.of_left, self.squared_norm)
+
+    def at(self, index: Bool[Tensor, " n"]) -> tuple[Tensor, Tensor]:
+        """The factors of some of the stack, in float64."""
+        return self.left[index].double(), self.right[index].double()
+
+
+def overlaps(of: Sequence[Grams], with_: Grams) -> list[Float64[Tensor, "n _ _"]]:
+    """For each of several stacks, right_it right_with^T: how the rows of one lie along those of the other."""
+    found = [torch.empty(len(with_.right), it.right.shape[-2], with_.right.shape[-2], dtype=torch.float64) for it in of]
+    found = [overlap.to(with_.right.device) for overlap in found]
+    for block, (target, *rights) in in_blocks(with_.right, *(it.right for it in of)):
+        for overlap, right in zip(found, rights, strict=True):
+            torch.matmul(right, target.mT, out=overlap[block])
+    return found

@@ -1,132 +1,261 @@
-"""A run as one tidy table: `measure(run)`, one row per number.
+"""A run as one tidy table: `measure(run)`, every probe on every circuit of every checkpoint.
 
-Columns: run, step, layer, head, circuit, probe, component, value, why_missing. component is k for the marginalized
-effective rank, else NA. A number that does not exist is NaN, and why_missing says why. What each probe is stands in
-`table.attrs["definitions"]`.
+    table = measure(run)                                          ov and qk, all probes, distances to the last step
+    measure(run, circuits=("ov", "qk_at_1"), probes=("effective_rank", "norm"))
+    measure(run, references=("final", 5000, 0.5))                 several horizons in one pass
+    measure(run, engine=Processes(8), keep="results/parts")       resumes where a killed job stopped
+
+Checkpoints are independent of each other: each is read layer by layer (`probes.work`), on whichever engine
+(`probes.engines`), and kept as it comes. Steps that the audit condemns, and files that cannot be read, have rows too:
+NaN with the reason.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import difflib
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from checkpoints import Run
-from probes.circuits import Builder, Matrix, circuits_of
-from probes.effective_rank import (
-    spectrum_effective_rank,
-    spectrum_marginalized_effective_rank,
-    spectrum_participation_ratio,
-    spectrum_rank,
-    spectrum_stable_rank,
-)
-from probes.matrices import Factored
-from probes.spectra import frobenius_norm, singular_values
-from probes.subspaces import column_subspace_distance, subspace_distance, subspace_drift
+from checkpoints.audit import Audit
+from checkpoints.audit import audit as audited
+from checkpoints.layout import write_json, write_text
+from checkpoints.run import Entry
+from probes.catalogue import PROBES
+from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, head_counts
+from probes.engines import Engine, Here
+from probes.tables import read_table, write_table
+from probes.work import Task, Work, measure_checkpoint, missing_rows
 
-COLUMNS = ["run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"]
-
-DEFINITIONS = {
-    "norm": "||M||_F",
-    "effective_rank": "exp(-sum p ln p), p = s / sum s (Roy & Vetterli; Eq 15)",
-    "stable_rank": "||M||_F^2 / ||M||_2^2",
-    "participation_ratio": "(sum s^2)^2 / sum s^4",
-    "marginalized_effective_rank": "effective rank without the k largest singular values, k = component",
-    "subspace_distance": "min_A ||A M(t) - M(final)||_F / ||M(final)||_F (Eq 16, normalised)",
-    "column_subspace_distance": "min_A ||M(t) A - M(final)||_F / ||M(final)||_F",
-    "subspace_drift": "row-space movement since the checkpoint before, 0 to 1",
-}
-
-Row = tuple[str, int | None, float, str | None]
-
-_SPECTRAL: dict[str, Callable[[Tensor], Tensor]] = {
-    "norm": lambda s: torch.linalg.vector_norm(s),
-    "effective_rank": spectrum_effective_rank,
-    "stable_rank": spectrum_stable_rank,
-    "participation_ratio": spectrum_participation_ratio,
-}
+Reference = Literal["final"] | int | float
 
 
 def measure(
     run: Run,
     circuits: str | Sequence[str] | Mapping[str, Builder] = ("ov", "qk"),
     *,
+    probes: Sequence[str] | None = None,
     removed: int = 4,
+    references: Sequence[Reference] = ("final",),
+    audit: Audit | bool = True,
+    engine: Engine | None = None,
+    keep: str | Path | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Every probe on every circuit of every checkpoint.
+    """Every probe on every circuit of every checkpoint, one row per number.
 
-    circuits are names that the run's family knows, or your own: names with functions from the tensors of a checkpoint
-    to a matrix or `Factored` [layer, head, rows, columns]. removed is the largest k of the marginalized rank.
+    circuits are names (see `probes.circuits`) or your own: names with functions from the tensors of a checkpoint to a
+    matrix or `Factored` [layer, head, rows, columns]. probes are names of the catalogue, all of them by default.
+    removed is the largest k of the marginalized rank. references are what subspace distances are measured against:
+    "final", a step, or a fraction of the last step (the checkpoint at or before it); all but "final" are named in the
+    probe's name, as in subspace_distance@5000. audit is True (look at the attention weights first and leave condemned
+    steps out), an `Audit` made before, or False. keep is a folder for the results of each checkpoint; a second call
+    with the same folder goes on where the first one stopped.
     """
-    if not run.steps:
-        raise ValueError(f"run {run.name!r} has no checkpoints to measure")
-    parts = circuits_of(run, (circuits,) if isinstance(circuits, str) else circuits)
-    last = run.checkpoint(run.steps[-1])
-    final = {(circuit, layer): part.read(last, layer) for circuit, part in parts.items() for layer in part.layers}
-    before: dict[tuple[str, int], Matrix] = {}
-    rows = []
-    for step in tqdm(run.steps, desc=f"measuring {run.name}", unit="checkpoint", disable=None if progress else True):
-        checkpoint = run.checkpoint(step)
-        for place in final:
-            circuit, layer = place
-            now = parts[circuit].read(checkpoint, layer)
-            for head in range(now.shape[0]):
-                earlier = before[place][head] if place in before else None
-                numbers = _numbers(now[head], final[place][head], earlier, removed)
-                rows += [(run.name, step, layer, head, circuit, *number) for number in numbers]
-            before[place] = now
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    table["component"] = table["component"].astype("Int64")
-    table.attrs["definitions"] = DEFINITIONS
-    table.attrs["source"] = run.source
-    table.attrs["weight_processing"] = "none: raw weights"
-    return table
+    names = _known_probes(probes)
+    if removed < 0:
+        raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
+    found = circuits_of(run, (circuits,) if isinstance(circuits, str) else circuits)
+    if keep is not None:
+        with writing(Path(keep)):
+            pass
+    verdict = _audited(run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), keep, progress)
+    condemned = verdict.condemned if verdict else {}
+    sound = [entry for entry in _single(run) if entry.step not in condemned]
+    if not sound:
+        raise ValueError(f"run {run.name!r}: the audit condemns every step. {verdict}")
+    anchors = _references(run, sound, references)
+    work = Work(
+        run=run.name,
+        circuits=found,
+        heads=head_counts(found, run.first_readable()),
+        probes=names,
+        components=removed + 1,
+        references=anchors,
+        token=secrets.token_hex(8),
+    )
+    attrs = _provenance(run, work, verdict)
+    parts = Parts(keep, attrs)
+    for step in run.steps:
+        if step in condemned:
+            parts.add(step, missing_rows(work, step, f"condemned by the audit, {condemned[step]}"))
+    before = [None, *sound]
+    tasks = [Task(now, earlier) for now, earlier in zip(sound, before, strict=False) if now.step not in parts]
+    with tqdm(
+        total=len(sound),
+        initial=len(sound) - len(tasks),
+        desc=f"measuring {run.name}",
+        unit="checkpoint",
+        disable=None if progress else True,
+    ) as bar:
+        for number, rows, reason in (engine or Here()).run(measure_checkpoint, work, tasks):
+            step = tasks[number].now.step
+            parts.add(step, rows if reason is None else missing_rows(work, step, reason))
+            bar.update()
+    return parts.table(run.steps)
 
 
-def _numbers(now: Matrix, final: Matrix, before: Matrix | None, removed: int) -> Iterator[Row]:
-    if not _is_finite(now):
-        for name in DEFINITIONS:
-            for k in range(removed + 1) if name == "marginalized_effective_rank" else (None,):
-                yield name, k, np.nan, "the weights are not finite"
-        return
-    values = torch.as_tensor(singular_values(now))
-    size, rank = float(values.max()), int(spectrum_rank(values))
-    for name, function in _SPECTRAL.items():
-        if size == 0 and name != "norm":
-            yield name, None, np.nan, "the matrix is zero"
+class Parts:
+    """The rows of each checkpoint as they come: in memory, and in a folder if there is one."""
+
+    def __init__(self, folder: str | Path | None, attrs: dict[str, Any]) -> None:
+        self.folder, self.attrs = Path(folder) if folder is not None else None, attrs
+        self._rows: dict[int, pd.DataFrame] = {}
+        self._files: dict[int, Path] = {}
+        if self.folder is not None:
+            self._claim(self.folder)
+
+    def _claim(self, folder: Path) -> None:
+        """Make the folder, or take up what is in it if it was begun by the same measurement."""
+        description = folder / "measurement.json"
+        mine = json.loads(json.dumps(self.attrs, default=str))
+        with writing(folder):
+            if not description.exists():
+                write_json(description, mine)
+        if json.loads(description.read_text()) != mine:
+            raise ValueError(
+                f"{folder} holds parts of another measurement (of another source or other steps, probes, circuits, "
+                "references or verdicts). Delete it, or choose another place"
+            )
+        for left_over in folder.glob(".*.partial"):
+            left_over.unlink()
+        self._files = {int(file.stem.removeprefix("step-")): file for file in folder.glob("step-*.parquet")}
+
+    def __contains__(self, step: int) -> bool:
+        """Whether a step is done."""
+        return step in self._rows or step in self._files
+
+    def add(self, step: int, rows: pd.DataFrame) -> None:
+        """Keep the rows of a step."""
+        if self.folder is None:
+            self._rows[step] = rows
         else:
-            yield name, None, float(function(values)), None
-    known = spectrum_marginalized_effective_rank(values, min(removed, rank - 1)) if rank else ()
-    for k in range(removed + 1):
-        missing = f"only {rank} non-zero singular values" if k >= rank else None
-        yield "marginalized_effective_rank", k, np.nan if missing else float(known[k]), missing
-    yield from _spaces(now, final, before, rank)
+            self._files[step] = self.folder / f"step-{step:09d}.parquet"
+            write_table(rows, self._files[step])
+
+    def table(self, steps: Sequence[int]) -> pd.DataFrame:
+        """All rows, in the order of the steps."""
+        rows = [self._rows[step] if step in self._rows else read_table(self._files[step]) for step in steps]
+        for part in rows:
+            part.attrs = {}
+        table = pd.concat(rows, ignore_index=True)
+        table.attrs = dict(self.attrs)
+        return table
 
 
-def _spaces(now: Matrix, final: Matrix, before: Matrix | None, rank: int) -> Iterator[Row]:
-    rows, columns = now.shape[-2:]
-    full = {"subspace_distance": columns, "column_subspace_distance": rows, "subspace_drift": columns}
-    for name, dimension in full.items():
-        missing = f"rank {rank} spans all {dimension} dimensions: the distance is 0 from everything"
-        other = before if name == "subspace_drift" else final
-        if other is None:
-            yield name, None, np.nan, "no checkpoint before this one"
-        elif not _is_finite(other):
-            yield name, None, np.nan, "the weights it is compared with are not finite"
-        elif rank == 0 or float(torch.as_tensor(frobenius_norm(other))) == 0:
-            yield name, None, np.nan, "a matrix of zeros has no row space"
-        elif rank == dimension:
-            yield name, None, np.nan, missing
-        elif name == "subspace_drift":
-            yield name, None, float(subspace_drift(other, now)), None
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Make the folder; say so, before any work, where nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise OSError(f"{folder} cannot be written: {error}. Nothing was measured") from error
+
+
+def _known_probes(probes: Sequence[str] | None) -> tuple[str, ...]:
+    if probes is None:
+        return tuple(PROBES)
+    names = (probes,) if isinstance(probes, str) else tuple(probes)
+    for name in names:
+        if name not in PROBES:
+            near = difflib.get_close_matches(name, PROBES, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"no probe is called {name!r}: {hint}There are {', '.join(PROBES)}")
+    return names
+
+
+def _audited(run: Run, audit: Audit | bool, has_heads: bool, keep: str | Path | None, progress: bool) -> Audit | None:
+    if isinstance(audit, Audit):
+        return audit
+    if not audit or len(run.steps) < 2:
+        return None
+    file = Path(keep) / "audit.json" if keep is not None else None
+    if file and file.is_file():  # of the job that is taken up here
+        kept = Audit.from_json(file.read_text())
+        if list(kept.steps) == run.steps:
+            return kept
+    found = audited(run, tensors="attention" if has_heads else "all", progress=progress)
+    if file:
+        with writing(file.parent):
+            write_text(file, found.to_json())
+    return found
+
+
+def _single(run: Run) -> list[Entry]:
+    """The entries of all steps that only one file claims."""
+    claimed: dict[int, list[Entry]] = {}
+    for entry in run.entries:
+        claimed.setdefault(entry.step, []).append(entry)
+    return [claimed[step][0] if len(claimed[step]) == 1 else _contested(run, step) for step in sorted(claimed)]
+
+
+def _contested(run: Run, step: int) -> Entry:
+    """An entry that, when opened, says that several files claim its step."""
+    return Entry(step, f"{run.source}, step {step}", lambda: run.checkpoint(step))
+
+
+def _references(run: Run, sound: Sequence[Entry], references: Sequence[Reference]) -> dict[str, Entry]:
+    by_step = {entry.step: entry for entry in sound}
+    last, found = sound[-1].step, {}
+    for reference in references:
+        if reference == "final":
+            found[""] = by_step[last]
+            continue
+        if isinstance(reference, bool) or not isinstance(reference, int | float):
+            raise ValueError(f"reference {reference!r}: 'final', a step or a fraction of the last step is expected")
+        if isinstance(reference, float):
+            if not 0 < reference <= 1:
+                raise ValueError(f"reference {reference}: a fraction of the last step lies between 0 and 1")
+            step = max((s for s in by_step if s <= reference * last), default=sound[0].step)
         else:
-            distance = subspace_distance if name == "subspace_distance" else column_subspace_distance
-            yield name, None, float(distance(now, other, normalised=True)), None
+            step = reference
+        if step not in by_step:
+            near = min(by_step, key=lambda s: abs(s - step))
+            raise ValueError(f"reference {step}: run {run.name!r} has no sound checkpoint there; the nearest is {near}")
+        found[f"@{step}"] = by_step[step]
+    return found
 
 
-def _is_finite(matrix: Matrix) -> bool:
-    parts = (matrix.left, matrix.right) if isinstance(matrix, Factored) else (matrix,)
-    return all(bool(torch.isfinite(torch.as_tensor(part)).all()) for part in parts)
+def _provenance(run: Run, work: Work, verdict: Audit | None) -> dict[str, Any]:
+    definitions = {}
+    for name in work.probes:
+        for suffix in work.references if PROBES[name].reads == "now and reference" else ("",):
+            entry = PROBES[name]
+            definitions[name + suffix] = f"{entry.definition} [{entry.unit}] ({entry.citation})"
+    folded = [name for name in work.circuits if name.endswith("_folded") or "_at_" in name]
+    return {
+        "definitions": definitions,
+        "references": {f"reference{suffix}": entry.step for suffix, entry in work.references.items()},
+        "source": run.source,
+        "family": run.family if run.family in SOLVABLE else _layout_name(run),
+        "circuits": list(work.circuits),
+        "components": work.components,
+        "weight_processing": f"raw weights, but {', '.join(folded)} as their names say"
+        if folded
+        else "none: raw weights",
+        "audit": verdict.summary if verdict else "not audited",
+        "condemned": {str(step): reason for step, reason in verdict.condemned.items()} if verdict else {},
+        "steps": run.steps,
+        "versions": {name: _version(name) for name in ("checkpoint-probes", "torch", "numpy", "pandas")},
+    }
+
+
+def _layout_name(run: Run) -> str:
+    try:
+        return run.heads.family.name
+    except ValueError:
+        return run.family
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

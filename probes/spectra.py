@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from probes.grams import gram, in_blocks
+from probes.grams import Definite, Grams
 from probes.matrices import Array, Factored, factors, in_kind, is_thin, read, require_finite
 
 GRAM_ERROR = 1e-9
@@ -46,7 +46,7 @@ def singular_values(matrix: Any) -> Any:
     """
     given = read(matrix, "matrix")
     if is_thin(given):
-        values = _factored_values(*flat(given))
+        values = values_from_grams(Grams.of(*flat(given)))
         if not torch.isfinite(values).all():
             require_finite(given, "matrix")
         return in_kind(values.reshape(*given.shape[:-2], -1), matrix)
@@ -93,33 +93,30 @@ def thin_svd_tensors(matrix: Tensor | Factored) -> tuple[Tensor, Tensor, Tensor]
     return u, s, vh.mT
 
 
-def _factored_values(left: Float[Tensor, "n rows inner"], right: Float[Tensor, "n inner columns"]) -> Tensor:
-    return torch.cat([_block_values(*block) for _, block in in_blocks(left, right)])
-
-
-def _block_values(
-    left: Float64[Tensor, "n rows inner"], right: Float64[Tensor, "n inner columns"]
-) -> Float64[Tensor, "n inner"]:
-    """The Gram route, and QR for the matrices of the block where its error bound is too large."""
-    gram_left, gram_right = gram(left), gram(right.mT)
+def values_from_grams(grams: Grams) -> Float64[Tensor, "n inner"]:
+    """Singular values by the Gram route, by QR where its error is too large, NaN where a factor is not finite."""
+    gram_left, gram_right = grams.of_left.matrix, grams.of_right.matrix
     scale = torch.linalg.matrix_norm(gram_left) * torch.linalg.matrix_norm(gram_right)
     too_large = ~torch.isfinite(scale)
-    if too_large.any():
-        if not (torch.isfinite(left).all() and torch.isfinite(right).all()):
-            return torch.full_like(scale, torch.nan)[:, None].expand(-1, left.shape[-1])  # the caller says where
-        eye = torch.eye(left.shape[-1], dtype=torch.float64, device=left.device)
-        gram_left[too_large], gram_right[too_large] = eye, 0.0  # so that these go through QR below
-    cholesky, failed = torch.linalg.cholesky_ex(gram_left)
-    squares = cholesky.mT @ gram_right @ cholesky
-    if failed.any():
-        squares[failed > 0] = 0.0
+    if too_large.any():  # squares that overflow, or factors that are not finite; for QR below
+        eye = torch.eye(gram_left.shape[-1], dtype=torch.float64, device=gram_left.device)
+        gram_left, gram_right = gram_left.clone(), gram_right.clone()
+        gram_left[too_large], gram_right[too_large] = eye, 0.0
+        definite = Definite(gram_left)
+    else:
+        definite = grams.of_left
+    squares = definite.cholesky.mT @ gram_right @ definite.cholesky
+    if definite.failed.any():
+        squares[definite.failed] = 0.0
     values = torch.linalg.eigvalsh(squares).clamp(min=0).sqrt().flip(-1)
     error = torch.finfo(torch.float64).eps * scale / (2 * values[:, -1] * values[:, 0])
-    doubtful = (failed > 0) | ~(error <= GRAM_ERROR)  # ~(<=) so that 0 / 0 is doubtful too
+    doubtful = definite.failed | ~(error <= GRAM_ERROR)  # ~(<=) so that 0 / 0 is doubtful too
     if doubtful.any():
-        r1 = torch.linalg.qr(left[doubtful], mode="r").R
-        r2 = torch.linalg.qr(right[doubtful].mT, mode="r").R
-        values[doubtful] = torch.linalg.svdvals(r1 @ r2.mT)
+        left, right = grams.at(doubtful)
+        finite = torch.isfinite(left).all(-1).all(-1) & torch.isfinite(right).all(-1).all(-1)
+        left, right = (torch.where(finite[:, None, None], part, 0.0) for part in (left, right))
+        r1, r2 = torch.linalg.qr(left, mode="r").R, torch.linalg.qr(right.mT, mode="r").R
+        values[doubtful] = torch.where(finite[:, None], torch.linalg.svdvals(r1 @ r2.mT), torch.nan)
     return values
 
 

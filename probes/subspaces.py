@@ -29,10 +29,10 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from probes.grams import gram, in_blocks
+from probes.grams import Grams, overlaps
 from probes.matrices import Factored, factors, in_kind, is_thin, read, require_moderate, require_same_shape
 from probes.spectra import GRAM_ERROR, flat, frobenius_norm, thin_svd_tensors
 
@@ -64,7 +64,7 @@ def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> Any:
     """
     before, after = read(earlier, "earlier"), read(later, "later")
     _check(before, after, "earlier", "later", rank)
-    (new, norm_after), (lost, norm_before) = _outside(before, after, rank), _outside(after, before, rank)
+    (new, norm_after), (lost, norm_before) = part_outside(before, after, rank), part_outside(after, before, rank)
     moved, energy = new.square() + lost.square(), norm_after.square() + norm_before.square()
     _refuse_zero(energy, "earlier and later")
     return in_kind((moved / energy).clamp(max=1).sqrt(), earlier, later)
@@ -108,59 +108,59 @@ def row_space(matrix: Tensor | Factored, rank: int | None = None) -> Float64[Ten
 
 def _distance(earlier: Tensor | Factored, final: Tensor | Factored, normalised: bool, rank: int | None) -> Tensor:
     _check(earlier, final, "earlier", "final", rank)
-    outside, norm = _outside(earlier, final, rank)
+    outside, norm = part_outside(earlier, final, rank)
     if not normalised:
         return outside
     _refuse_zero(norm, "final")
     return (outside / norm).clamp(max=1)
 
 
-def _outside(earlier: Tensor | Factored, final: Tensor | Factored, rank: int | None) -> tuple[Tensor, Tensor]:
+def part_outside(
+    earlier: Tensor | Factored, final: Tensor | Factored, rank: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Norm of the part of `final` outside the row space of `earlier`, and the norm of `final`."""
     if rank is not None or not is_thin(earlier) or not is_thin(final):
         target = _leading(final, rank)
         return _norm_outside(target, row_space(earlier, rank)), torch.as_tensor(frobenius_norm(target))
     batch = torch.broadcast_shapes(earlier.shape[:-2], final.shape[:-2])
-    (left_e, right_e), (left_f, right_f) = (flat(_expanded(matrix, batch)) for matrix in (earlier, final))
-    outside, norm = torch.empty(2, len(left_e), dtype=torch.float64, device=left_e.device)
-    for rows, (le, re, lf, rf) in in_blocks(left_e, right_e, left_f, right_f):
-        outside[rows], norm[rows], trusted = _outside_by_grams(le, re, lf, rf)
-        if not trusted.all():
-            other = ~trusted
-            basis = row_space(Factored(le[other], re[other]))
-            slow = Factored(lf[other], rf[other])
-            outside[rows][other], norm[rows][other] = _norm_outside(slow, basis), torch.as_tensor(frobenius_norm(slow))
+    e, f = (Grams.of(*flat(_expanded(matrix, batch))) for matrix in (earlier, final))
+    outside, norm = outside_from_grams(e, f, overlaps([f], e)[0])
     return outside.reshape(batch), norm.reshape(batch)
 
 
-def _outside_by_grams(
-    left_e: Float64[Tensor, "n rows e"],
-    right_e: Float64[Tensor, "n e columns"],
-    left_f: Float64[Tensor, "n rows f"],
-    right_f: Float64[Tensor, "n f columns"],
-) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"], Bool[Tensor, " n"]]:
-    """The distance, the norm of `final`, and whether the first is accurate."""
-    _, condition_left = _cholesky_and_condition(gram(left_e))
-    factor, condition = _cholesky_and_condition(gram(right_e.mT))
-    energy, overlaps = gram(left_f), gram(right_f.mT)
-    seen = torch.linalg.solve_triangular(factor, (right_f @ right_e.mT).mT, upper=False)
-    squared_norm = (energy * overlaps).sum((-2, -1))
-    squared = squared_norm - (energy * (seen.mT @ seen)).sum((-2, -1))
-    outside, norm = squared.clamp(min=0).sqrt(), squared_norm.clamp(min=0).sqrt()
+def outside_from_grams(
+    earlier: Grams, final: Grams, overlap: Float64[Tensor, "n f e"]
+) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"]]:
+    """Norm of the part of `final` outside the row space of `earlier`, and the norm of `final`.
+
+    overlap is right_final right_earlier^T. Where the Gram matrices are not accurate enough the projection is carried
+    out on orthonormal bases instead.
+    """
+    rows = earlier.of_right
+    energy, own = final.of_left.matrix, final.of_right.matrix
+    squared = final.squared_norm - (energy * (overlap @ rows.inverse @ overlap.mT)).sum((-2, -1))
+    outside, norm = squared.clamp(min=0).sqrt(), final.squared_norm.clamp(min=0).sqrt()
     # the factors may cancel in the product; what rounds is their size, not that of the product
-    size = energy.diagonal(dim1=-2, dim2=-1).sum(-1) * overlaps.diagonal(dim1=-2, dim2=-1).sum(-1)
-    error = torch.finfo(torch.float64).eps * condition * size / (2 * outside)
-    trusted = (condition_left < _WELL_CONDITIONED) & (error <= GRAM_ERROR * norm)  # false where a NaN is involved
-    return outside, norm, trusted
+    size = energy.diagonal(dim1=-2, dim2=-1).sum(-1) * own.diagonal(dim1=-2, dim2=-1).sum(-1)
+    error = torch.finfo(torch.float64).eps * rows.condition * size / (2 * outside)
+    is_independent = earlier.of_left.condition < _WELL_CONDITIONED
+    doubtful = ~(is_independent & (error <= GRAM_ERROR * norm))  # true where a NaN is involved
+    if doubtful.any():
+        basis, slow = row_space(Factored(*earlier.at(doubtful))), Factored(*final.at(doubtful))
+        outside[doubtful], norm[doubtful] = _norm_outside(slow, basis), torch.as_tensor(frobenius_norm(slow))
+    return outside, norm
 
 
-def _cholesky_and_condition(matrix: Float64[Tensor, "n k k"]) -> tuple[Float64[Tensor, "n k k"], Float64[Tensor, " n"]]:
-    """The Cholesky factor, and an upper bound of the condition number; infinite where there is no factor."""
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    if failed.any():
-        factor[failed > 0] = torch.eye(matrix.shape[-1], dtype=torch.float64, device=matrix.device)
-    condition = torch.linalg.matrix_norm(matrix) * torch.linalg.matrix_norm(torch.cholesky_inverse(factor))
-    return factor, torch.where(failed > 0, torch.inf, condition)
+def drift_from_grams(
+    before: Grams, after: Grams, overlap: Float64[Tensor, "n b a"]
+) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"]]:
+    """Squares of what moved and of what there is: their ratio is the square of the drift.
+
+    overlap is right_before right_after^T.
+    """
+    new, norm_after = outside_from_grams(before, after, overlap.mT)
+    lost, norm_before = outside_from_grams(after, before, overlap)
+    return new.square() + lost.square(), norm_after.square() + norm_before.square()
 
 
 def _expanded(matrix: Factored, batch: torch.Size) -> Factored:

@@ -165,13 +165,13 @@ def test_weights_that_are_not_finite_or_end_at_zero_cost_their_rows_and_not_the_
         for step in range(4):
             p2 = torch.diag(torch.tensor([1.0, 2.0, 0.0])) if step < 3 else torch.zeros(3, 3)
             writer.save(step, {"p2": p2 if step != 1 else torch.full((3, 3), torch.nan), "q1": torch.eye(3)})
-    table = probes.measure(open_run(tmp_path / "run"), circuits="ov")
+    table = probes.measure(open_run(tmp_path / "run"), circuits="ov", audit=False)
     assert (table["value"].isna() == table["why_missing"].notna()).all()
     assert (table[table["step"] == 1]["why_missing"] == "the weights are not finite").all()
     drift = table[table["probe"] == "subspace_drift"]["why_missing"]
-    assert drift.iloc[2] == "the weights it is compared with are not finite"
+    assert drift.iloc[2] == "in the checkpoint it is compared with the weights are not finite"
     distance = table[table["probe"] == "subspace_distance"]["why_missing"]
-    assert distance.iloc[0] == "a matrix of zeros has no row space"
+    assert distance.iloc[0] == "in the checkpoint it is compared with the matrix is zero"
 
 
 def test_circuits_of_ones_own_can_be_measured(tmp_path):

@@ -4,6 +4,7 @@ print(audit(run))            a verdict table
 audit(run).condemned         steps whose weights cannot be theirs, with the reason
 """
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,6 +63,17 @@ class Audit:
             f"{self.run}: {len(self.steps)} steps, {len(self.condemned)} condemned, {len(suspect)} suspect, "
             f"{len(self.steps) - len(self.condemned) - len(suspect)} sound"
         )
+
+    def to_json(self) -> str:
+        """As text."""
+        faults = [[fault.step, fault.kind, fault.evidence] for fault in self.faults]
+        return json.dumps({"run": self.run, "steps": list(self.steps), "faults": faults}, indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> "Audit":
+        """What `to_json` wrote."""
+        content = json.loads(text)
+        return Audit(content["run"], content["steps"], [Fault(*fault) for fault in content["faults"]])
 
     def __str__(self) -> str:
         """The faults, then the summary."""

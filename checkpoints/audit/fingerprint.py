@@ -39,17 +39,19 @@ class Fingerprint:
 def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
     """The fingerprint of one tensor."""
     raw = tensor.detach().cpu().contiguous().reshape(-1)
-    digest = hashlib.blake2b(raw.view(torch.uint8).numpy().data, digest_size=16).digest() if raw.numel() else b""
+    digest = hashlib.sha256(raw.view(torch.uint8).numpy().data).digest()[:16] if raw.numel() else b""
     entries = raw if raw.is_floating_point() else raw.real if raw.is_complex() else raw.to(torch.float64)
     not_finite, squares, sketch = 0, 0.0, torch.zeros(SKETCH, dtype=torch.float64)
     for number, chunk in enumerate(entries.split(_CHUNK)):
-        values = chunk.double()
-        bad = int((~torch.isfinite(values)).sum())
-        if bad:
-            not_finite += bad
+        values = chunk.to(torch.promote_types(chunk.dtype, torch.float32))
+        square = float(values @ values)
+        if not math.isfinite(square):  # something is not finite, or too large to square in float32
+            values = chunk.double()
+            not_finite += int((~torch.isfinite(values)).sum())
             values = torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
-        squares += float(values @ values)
-        signed = values * _signs(_CHUNK, 0)[: len(values)]
+            square = float(values @ values)
+        squares += square
+        signed = values * _signs(_CHUNK, 0)[: len(values)].to(values.dtype)
         signed = torch.nn.functional.pad(signed, (0, -len(values) % SKETCH))
         # the same signs in every chunk would let equal chunks add up; a sign per chunk and sum undoes that
         sketch += _signs(SKETCH, number + 1) * signed.reshape(-1, SKETCH).sum(0)
@@ -60,7 +62,7 @@ def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
         digest=digest,
         not_finite=not_finite,
         norm=math.sqrt(squares),
-        is_constant=bool(raw.numel() == 0 or (raw == raw[0]).all()),
+        is_constant=raw.numel() == 0 or (bool(raw[0] == raw[-1]) and bool((raw == raw[0]).all())),
         sketch=sketch.numpy().astype(np.float32),
     )
 
@@ -74,4 +76,4 @@ def fingerprints(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> 
 @cache
 def _signs(count: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 2, (count,), generator=generator, dtype=torch.int8).double() * 2 - 1
+    return torch.randint(0, 2, (count,), generator=generator, dtype=torch.int8).float() * 2 - 1

@@ -31,7 +31,8 @@ class Weight:
             sizes["head"] = heads
         if "part" not in self.axes:
             return einops.rearrange(stored, f"{self.axes} -> {into}", **sizes)
-        return einops.rearrange(stored, f"{self.axes} -> part {into}", part=3, **sizes)[self.part]
+        # one head of a fused matrix is spread over all of it: gather it once rather than at every use
+        return einops.rearrange(stored, f"{self.axes} -> part {into}", part=3, **sizes)[self.part].contiguous()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,68 @@
+"""What an entry of the catalogue is: a name, what it reads, what it means, and the function."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float64
+
+from probes.stack import Stack
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a probe found: a number for each head (and component), NaN where there is none, and then why."""
+
+    values: Float64[np.ndarray, "head component"]
+    why_missing: list[list[str | None]]
+
+    @staticmethod
+    def of(values: np.ndarray, reasons: list[str | None]) -> "Numbers":
+        """One number per head; NaN where there is a reason."""
+        missing = np.array([reason is not None for reason in reasons])
+        return Numbers(np.where(missing, np.nan, values)[:, None], [[reason] for reason in reasons])
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe.
+
+    function takes the heads now and, for a probe that compares, the heads compared with: those of a reference
+    checkpoint or of the checkpoint before. components is how many numbers it gives for one matrix (None: one).
+    """
+
+    name: str
+    reads: Literal["now", "now and reference", "now and before"]
+    unit: str
+    definition: str
+    citation: str
+    function: Callable[..., Numbers]
+    components: int | None = None
+
+
+def of_spectrum(function: Callable, now: Stack) -> Numbers:
+    """A number that a spectrum has, for the heads that have one."""
+    values, has = np.full(len(now), np.nan), now.has_spectrum
+    if has.any():
+        values[has] = function(now.values[has].numpy())
+    return Numbers.of(values, now.why_not)
+
+
+def of_row_spaces(function: Callable[[Stack, Stack], np.ndarray], now: Stack, other: Stack) -> Numbers:
+    """A number that two row spaces have; none where one is missing or fills the whole space."""
+    if other.shape != now.shape:
+        mismatch = f"it is {now.shape[1:]}, and {other.shape[1:]} in the checkpoint it is compared with"
+        return Numbers.of(np.zeros(len(now)), [mismatch] * len(now))
+    dimension = now.shape[-1]
+    reasons: list[str | None] = []
+    for mine, theirs, rank in zip(now.why_not, other.why_not, now.rank.tolist(), strict=True):
+        if mine:
+            reasons.append("a matrix of zeros has no row space" if "zero" in mine else mine)
+        elif theirs:
+            reasons.append(f"in the checkpoint it is compared with {theirs}")
+        elif rank == dimension:
+            reasons.append(f"rank {rank} spans all {dimension} dimensions: the distance is 0 from everything")
+        else:
+            reasons.append(None)
+    return Numbers.of(np.zeros(len(now)) if all(reasons) else function(now, other), reasons)

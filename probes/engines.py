@@ -1,0 +1,122 @@
+"""Where the work is done: here, in several processes of this machine, or on a Dask cluster.
+
+An engine takes a function and tasks and gives back, in any order, the number of each task with its result or with the
+reason why there is none. A worker that dies costs the task that it died of, not the job.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Result = tuple[int, Any, str | None]
+"""Number of the task, what came out, and why nothing did."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Something that does work."""
+
+    def run(self, function: Callable[[Any, Any], Any], common: Any, tasks: Sequence[Any]) -> Iterator[Result]:
+        """function(common, task) of every task, as they come."""
+        ...
+
+
+@dataclass(frozen=True)
+class Here:
+    """In this process, one after the other."""
+
+    def run(self, function: Callable[[Any, Any], Any], common: Any, tasks: Sequence[Any]) -> Iterator[Result]:
+        """function(common, task) of every task, in order."""
+        for number, task in enumerate(tasks):
+            yield number, function(common, task), None
+
+
+@dataclass(frozen=True)
+class Processes:
+    """In several processes of this machine (joblib)."""
+
+    count: int
+
+    def run(self, function: Callable[[Any, Any], Any], common: Any, tasks: Sequence[Any]) -> Iterator[Result]:
+        """function(common, task) of every task, as they come."""
+        remaining = dict(enumerate(tasks))
+        for _ in range(2):
+            yield from self._attempt(function, common, remaining)
+        for number, task in remaining.items():  # one at a time: what kills its worker now is the culprit
+            alone = {number: task}
+            yield from self._attempt(function, common, alone)
+            if alone:
+                yield number, None, "the process that worked on it died (out of memory?)"
+
+    def _attempt(self, function: Callable[[Any, Any], Any], common: Any, remaining: dict[int, Any]) -> Iterator[Result]:
+        """Work until all is done or a worker dies; what was done is taken out of `remaining`."""
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        if not remaining:
+            return
+        workers = max(2, self.count)  # joblib does the work of one in this process, and we must outlive it
+        parallel = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="2 * n_jobs", batch_size=1)
+        calls = [delayed(_numbered)(function, common, number, task) for number, task in remaining.items()]
+        try:
+            for number, result in parallel(calls):
+                remaining.pop(number)
+                yield number, result, None
+        except TerminatedWorkerError:
+            return
+
+
+@dataclass(frozen=True)
+class Dask:
+    """On a Dask cluster: an address such as tcp://host:8786, or a `distributed.Client` that exists already."""
+
+    client: "str | Client"
+    retries: int = 3
+
+    def run(self, function: Callable[[Any, Any], Any], common: Any, tasks: Sequence[Any]) -> Iterator[Result]:
+        """function(common, task) of every task, as they come."""
+        try:
+            from distributed import Client, as_completed
+        except ImportError:
+            raise ImportError("the dask engine needs dask: pip install 'checkpoint-probes[dask]'") from None
+        mine = isinstance(self.client, str)
+        client = Client(self.client, timeout="10s") if mine else self.client
+        try:
+            shared = client.scatter(common, broadcast=True)
+            numbers = {
+                client.submit(function, shared, task, pure=False, retries=self.retries): number
+                for number, task in enumerate(tasks)
+            }
+            for future in as_completed(list(numbers)):
+                if future.status == "finished":
+                    yield numbers[future], future.result(), None
+                else:
+                    yield numbers[future], None, f"the cluster gave it up: {_first_line(future.exception())}"
+                future.release()
+        finally:
+            if mine:
+                client.close()
+
+
+def engine_named(text: str) -> Engine:
+    """ "here", "processes", "processes:4", or "dask://host:port"."""
+    kind, _, rest = text.partition(":")
+    if text == "here":
+        return Here()
+    if kind == "processes" and (not rest or (rest.isdecimal() and int(rest) > 0)):
+        return Processes(int(rest) if rest else os.cpu_count() or 1)
+    if kind == "dask" and rest.startswith("//") and ":" in rest:
+        return Dask(f"tcp:{rest}")
+    raise ValueError(f"engine {text!r}: 'here', 'processes', 'processes:4' or 'dask://host:port' is expected")
+
+
+def _numbered(function: Callable[[Any, Any], Any], common: Any, number: int, task: Any) -> tuple[int, Any]:
+    return number, function(common, task)
+
+
+def _first_line(error: BaseException | None) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,118 @@
+"""The tidy table, one row per number: its columns, its file, and the shapes in which people want to see it.
+
+    run, step, layer, head, circuit, probe, component, value, why_missing
+
+A number that does not exist is NaN and why_missing says why. In parquet, what every probe means and where the numbers
+come from (`table.attrs`) travels in the file's metadata, under the key "checkpoint-probes", as JSON.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+COLUMNS = ["run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"]
+
+_KEY = b"checkpoint-probes"
+_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("step", pa.int64()),
+        ("layer", pa.int64()),
+        ("head", pa.int64()),
+        ("circuit", pa.string()),
+        ("probe", pa.string()),
+        ("component", pa.int64()),
+        ("value", pa.float64()),
+        ("why_missing", pa.string()),
+    ]
+)
+
+
+def as_table(columns: dict[str, Sequence[Any] | np.ndarray], attrs: dict[str, Any] | None = None) -> pd.DataFrame:
+    """Columns as a table with the right types."""
+    table = pd.DataFrame({name: columns[name] for name in COLUMNS})
+    return _typed(table, attrs or {})
+
+
+def _typed(table: pd.DataFrame, attrs: dict[str, Any]) -> pd.DataFrame:
+    types = {"step": "int64", "layer": "int64", "head": "int64", "component": "Int64", "value": "float64"}
+    table = table.astype({**types, **dict.fromkeys(("run", "circuit", "probe", "why_missing"), "str")})
+    table.attrs = dict(attrs)
+    return table
+
+
+def write_table(table: pd.DataFrame, path: str | Path) -> None:
+    """Write a table as parquet, whole or not at all, with its attrs in the metadata."""
+    path = Path(path)
+    content = pa.Table.from_pandas(table[COLUMNS], schema=_SCHEMA, preserve_index=False)
+    content = content.replace_schema_metadata({_KEY: json.dumps(table.attrs, default=str).encode()})
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        pq.write_table(content, temporary, compression="zstd")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"{path} could not be written: {error}. Nothing of it is left behind") from error
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """A table that `write_table` wrote, with its attrs."""
+    try:
+        content = pq.read_table(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path} is not a parquet file: {error}") from None
+    missing = [name for name in COLUMNS if name not in content.column_names]
+    if missing:
+        raise ValueError(f"{path} is not a table of probes: it lacks {', '.join(missing)}")
+    attrs = json.loads((content.schema.metadata or {}).get(_KEY, b"{}"))
+    return _typed(content.select(COLUMNS).to_pandas(), attrs)
+
+
+def by_head(table: pd.DataFrame, probe: str, circuit: str, component: int | None = None) -> pd.DataFrame:
+    """One probe of one circuit: a row per step, a column per (layer, head)."""
+    rows = _selected(table, probe, circuit, component)
+    return rows.set_index(["step", "layer", "head"])["value"].unstack(["layer", "head"]).sort_index(axis=1)  # noqa: PD010
+
+
+def mean_over_heads(table: pd.DataFrame) -> pd.DataFrame:
+    """The mean over the heads of each layer that have a number: run, step, layer, circuit, probe, component, value."""
+    return _mean(table, ["run", "step", "layer", "circuit", "probe", "component"])
+
+
+def mean_over_layers(table: pd.DataFrame) -> pd.DataFrame:
+    """The mean over all heads of all layers that have a number: run, step, circuit, probe, component, value."""
+    return _mean(table, ["run", "step", "circuit", "probe", "component"])
+
+
+def with_metrics(table: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """The table with the run's scalars beside it: those logged last at or before each step, NaN before the first."""
+    clash = [name for name in metrics.columns if name in COLUMNS]
+    logged = metrics.sort_index().ffill().rename(columns={name: f"{name}_metric" for name in clash}).reset_index()
+    joined = pd.merge_asof(table.sort_values("step", kind="stable"), logged, on="step")
+    joined.attrs = dict(table.attrs)
+    return joined
+
+
+def _selected(table: pd.DataFrame, probe: str, circuit: str, component: int | None) -> pd.DataFrame:
+    rows = table.loc[(table["probe"] == probe) & (table["circuit"] == circuit)]
+    if rows.empty:
+        there = table[["probe", "circuit"]].drop_duplicates()
+        known = ", ".join(f"{p} of {c}" for p, c in there.itertuples(index=False))
+        raise ValueError(f"the table has no {probe!r} of {circuit!r}; it has {known}")
+    if component is None and rows["component"].notna().any():
+        raise ValueError(f"{probe} has components {sorted(rows['component'].unique())}: say which one")
+    return rows if component is None else rows.loc[rows["component"] == component]
+
+
+def _mean(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    return table.groupby(by, dropna=False, as_index=False, sort=True)["value"].mean()
