@@ -125,7 +125,7 @@ class Hub:
         content = np.empty(stop - start, np.uint8)
         with open(kept, "rb") as cached:
             cached.seek(start - int(kept.name.split("-")[0]))
-            cached.readinto(memoryview(content))
+            cached.readinto(content.data)
         os.utime(kept)
         return content
 

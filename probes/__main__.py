@@ -114,7 +114,7 @@ def measure(
     except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error
     shutil.rmtree(parts)
-    missing = int(table["value"].isna().sum())
+    missing = sum(table["value"].isna())
     typer.echo(f"{output}: {len(table)} numbers of {len(run.steps)} checkpoints ({missing} missing, with the reason)")
     if table.attrs["condemned"]:
         steps = ", ".join(table.attrs["condemned"])

@@ -60,7 +60,7 @@ class Processes:
         if not remaining:
             return
         workers = max(2, self.count)  # joblib does the work of one in this process, and we must outlive it
-        parallel = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="2 * n_jobs", batch_size=1)
+        parallel: Any = Parallel(n_jobs=workers, return_as="generator_unordered")
         calls = [delayed(_numbered)(function, common, number, task) for number, task in remaining.items()]
         try:
             for number, result in parallel(calls):
@@ -84,7 +84,7 @@ class Dask:
         except ImportError:
             raise ImportError("the dask engine needs dask: pip install 'checkpoint-probes[dask]'") from None
         mine = isinstance(self.client, str)
-        client = Client(self.client, timeout="10s") if mine else self.client
+        client: Any = Client(self.client, timeout="10s") if mine else self.client
         try:
             shared = client.scatter(common, broadcast=True)
             numbers = {

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from tqdm import tqdm
@@ -33,7 +33,7 @@ from probes.engines import Engine, Here
 from probes.tables import read_table, write_table
 from probes.work import Task, Work, measure_checkpoint, missing_rows
 
-Reference = Literal["final"] | int | float
+Reference = str | int | float
 
 
 def measure(
@@ -142,10 +142,9 @@ class Parts:
     def table(self, steps: Sequence[int]) -> pd.DataFrame:
         """All rows, in the order of the steps."""
         rows = [self._rows[step] if step in self._rows else read_table(self._files[step]) for step in steps]
-        for part in rows:
-            part.attrs = {}
         table = pd.concat(rows, ignore_index=True)
-        table.attrs = dict(self.attrs)
+        table.attrs.clear()
+        table.attrs.update(self.attrs)
         return table
 
 

@@ -45,7 +45,8 @@ def as_table(columns: dict[str, Sequence[Any] | np.ndarray], attrs: dict[str, An
 def _typed(table: pd.DataFrame, attrs: dict[str, Any]) -> pd.DataFrame:
     types = {"step": "int64", "layer": "int64", "head": "int64", "component": "Int64", "value": "float64"}
     table = table.astype({**types, **dict.fromkeys(("run", "circuit", "probe", "why_missing"), "str")})
-    table.attrs = dict(attrs)
+    table.attrs.clear()
+    table.attrs.update(attrs)
     return table
 
 
@@ -81,7 +82,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
 def by_head(table: pd.DataFrame, probe: str, circuit: str, component: int | None = None) -> pd.DataFrame:
     """One probe of one circuit: a row per step, a column per (layer, head)."""
     rows = _selected(table, probe, circuit, component)
-    return rows.set_index(["step", "layer", "head"])["value"].unstack(["layer", "head"]).sort_index(axis=1)  # noqa: PD010
+    return rows.pivot_table(index="step", columns=["layer", "head"], values="value", dropna=False)
 
 
 def mean_over_heads(table: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +100,7 @@ def with_metrics(table: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     clash = [name for name in metrics.columns if name in COLUMNS]
     logged = metrics.sort_index().ffill().rename(columns={name: f"{name}_metric" for name in clash}).reset_index()
     joined = pd.merge_asof(table.sort_values("step", kind="stable"), logged, on="step")
-    joined.attrs = dict(table.attrs)
+    joined.attrs.update(table.attrs)
     return joined
 
 
@@ -115,4 +116,4 @@ def _selected(table: pd.DataFrame, probe: str, circuit: str, component: int | No
 
 
 def _mean(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    return table.groupby(by, dropna=False, as_index=False, sort=True)["value"].mean()
+    return pd.DataFrame(table.groupby(by, dropna=False, as_index=False)["value"].mean())

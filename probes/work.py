@@ -245,5 +245,4 @@ class Rows:
             else [item for block in self.blocks for item in block[name]]
             for name in ("layer", "head", "circuit", "probe", "component", "value", "why_missing")
         }
-        columns["component"] = pd.array(columns["component"], dtype="Int64")
         return as_table({"run": [self.run] * count, "step": np.full(count, self.step), **columns})

@@ -83,7 +83,7 @@ class LocalFile(ByteSource):
         content = np.empty(stop - start, np.uint8)  # not zeros: that would cost as much as reading
         with open(self.path, "rb") as file:
             file.seek(start)
-            if file.readinto(memoryview(content)) != stop - start:
+            if file.readinto(content.data) != stop - start:
                 raise WeightsError(f"{self.path} ends before byte {stop}: it was cut short while being read")
         return content
 
@@ -133,7 +133,7 @@ def table_of_contents(source: ByteSource) -> dict[str, tuple[Stored, int]]:
         raise _refused(source, "it is empty")
     if size < 8:
         raise _refused(source, f"it is {size} bytes long: cut short")
-    (length,) = struct.unpack("<Q", source.read(0, 8))
+    (length,) = struct.unpack("<Q", source.read(0, 8).tobytes())
     if length == 0 or length > min(LONGEST_TABLE, size - 8):
         (swapped,) = struct.unpack(">Q", struct.pack("<Q", length))
         hint = (
@@ -145,7 +145,9 @@ def table_of_contents(source: ByteSource) -> dict[str, tuple[Stored, int]]:
         )
         raise _refused(source, f"its table of contents would be {length} bytes long in a file of {size}; {hint}")
     try:
-        table = json.loads(bytes(source.read(8, 8 + length)), object_pairs_hook=lambda pairs: _each_once(source, pairs))
+        table = json.loads(
+            source.read(8, 8 + length).tobytes(), object_pairs_hook=lambda pairs: _each_once(source, pairs)
+        )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise _refused(source, f"its table of contents is not JSON ({error})") from None
     if not isinstance(table, dict):

@@ -1,0 +1,473 @@
+"""A run as one table: the same numbers as the pure functions, whichever engine, however often it is killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+import probes
+from checkpoints import open_run
+from checkpoints.audit import audit
+from probes.__main__ import app
+from probes.catalogue import PROBES, Numbers, Probe
+from probes.circuits import ov, qk
+from probes.engines import Dask, Here, Processes, engine_named
+from probes.work import GramMemory, Rows
+
+CONFIG = {"model_type": "gpt2", "n_head": 3, "n_embd": 24}
+LAYERS, HEADS, WIDTH = 2, 3, 24
+
+
+def write_run(path: Path, steps: list[int], seed: int = 0, *, config: dict | None = None) -> Path:
+    """Checkpoints of a GPT-2 shape on a random walk, so that an audit finds nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    path.mkdir(parents=True)
+    tensors = {
+        f"h.{layer}.attn.{name}.weight": torch.randn(WIDTH, columns, generator=generator)
+        for layer in range(LAYERS)
+        for name, columns in (("c_attn", 3 * WIDTH), ("c_proj", WIDTH))
+    }
+    for step in steps:
+        tensors = {k: v + 0.3 * torch.randn(v.shape, generator=generator) for k, v in tensors.items()}
+        save_file(tensors, path / f"step{step}.safetensors")
+    (path / "config.json").write_text(json.dumps(config or CONFIG))
+    return path
+
+
+STEPS = [0, 100, 200, 300, 400, 500]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "walk", STEPS)
+
+
+@pytest.fixture(scope="module")
+def run(path):
+    return open_run(path)
+
+
+@pytest.fixture(scope="module")
+def table(run):
+    return probes.measure(run)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_every_number_has_its_row_and_the_columns_are_as_documented(table):
+    assert list(table.columns) == [
+        "run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing",
+    ]  # fmt: skip
+    per_matrix = 7 + 5  # seven numbers, and the marginalized rank for k = 0 .. 4
+    assert len(table) == len(STEPS) * LAYERS * HEADS * 2 * per_matrix
+    keys = ["step", "layer", "head", "circuit", "probe", "component"]
+    assert not table.duplicated(keys).any()
+    assert (table["value"].isna() == table["why_missing"].notna()).all()
+    missing = table[table["value"].isna()]
+    assert set(missing["probe"]) == {"subspace_drift"}
+    assert set(missing["why_missing"]) == {"no checkpoint before this one"}
+    assert set(missing["step"]) == {0}
+    assert (table["component"].notna() == (table["probe"] == "marginalized_effective_rank")).all()
+
+
+def test_values_equal_the_pure_functions_called_by_hand(run, table):
+    read = {step: run.heads.read(run.checkpoint(step), 1) for step in STEPS}
+    for circuit, build in (("ov", ov), ("qk", qk)):
+        now, before, final = (build(read[step])[2] for step in (300, 200, 500))
+        here = table[
+            (table["step"] == 300) & (table["layer"] == 1) & (table["head"] == 2) & (table["circuit"] == circuit)
+        ]
+        found = here.set_index(["probe", "component"])["value"]
+        by_hand = {
+            "norm": probes.frobenius_norm(now),
+            "effective_rank": probes.effective_rank(now),
+            "stable_rank": probes.stable_rank(now),
+            "participation_ratio": probes.participation_ratio(now),
+            "subspace_distance": probes.subspace_distance(now, final, normalised=True),
+            "column_subspace_distance": probes.column_subspace_distance(now, final, normalised=True),
+            "subspace_drift": probes.subspace_drift(before, now),
+        }
+        for name, value in by_hand.items():
+            assert found[name].item() == pytest.approx(float(value), rel=1e-9), (circuit, name)
+        marginalized = found["marginalized_effective_rank"].sort_index()
+        np.testing.assert_allclose(marginalized, probes.marginalized_effective_rank(now, 4), rtol=1e-9)
+    last = table[(table["step"] == 500) & table["probe"].str.contains("subspace_distance")]
+    assert (last["value"] == 0).all()
+
+
+def test_a_small_transformer_trained_by_the_trainer_is_measured(tmp_path):
+    config = transformers.GPT2Config(n_layer=2, n_embd=24, n_head=3, vocab_size=20, n_positions=8)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "output"), max_steps=8, save_steps=2, logging_steps=1, report_to=[], use_cpu=True,
+        per_device_train_batch_size=4, learning_rate=1e-2, disable_tqdm=True,
+    )  # fmt: skip
+    rows = [{"input_ids": torch.randint(0, 20, (8,)), "labels": torch.randint(0, 20, (8,))} for _ in range(16)]
+    transformers.Trainer(model=transformers.GPT2LMHeadModel(config), args=arguments, train_dataset=rows).train()
+    run = open_run(tmp_path / "output")
+    table = probes.measure(run)
+    assert len(table) == 4 * 2 * 3 * 2 * 12
+    assert table.attrs["family"] == "gpt2"
+    assert table.attrs["audit"].endswith("4 steps, 0 condemned, 0 suspect, 4 sound")
+    joined = probes.with_metrics(table, run.metrics)
+    assert joined.loc[joined["step"] == 6, "loss"].unique().tolist() == [run.metrics["loss"].loc[6]]
+
+
+def test_pivots_and_means(table, run):
+    wide = probes.by_head(table, "effective_rank", "ov")
+    assert wide.shape == (len(STEPS), LAYERS * HEADS)
+    means = probes.mean_over_heads(table)
+    one = means[(means["step"] == 200) & (means["layer"] == 1) & (means["circuit"] == "ov")]
+    assert one[one["probe"] == "effective_rank"]["value"].item() == pytest.approx(wide.loc[200, 1].mean())
+    overall = probes.mean_over_layers(table)
+    one = overall[(overall["step"] == 200) & (overall["circuit"] == "ov") & (overall["probe"] == "effective_rank")]
+    assert one["value"].item() == pytest.approx(wide.loc[200].mean())
+    assert probes.by_head(table, "marginalized_effective_rank", "qk", 4).notna().all().all()
+    with pytest.raises(ValueError, match="has components"):
+        probes.by_head(table, "marginalized_effective_rank", "qk")
+    with pytest.raises(ValueError, match="the table has no 'rank' of 'ov'; it has norm of ov"):
+        probes.by_head(table, "rank", "ov")
+
+
+def test_parquet_keeps_the_numbers_and_what_they_mean(table, tmp_path):
+    probes.write_table(table, tmp_path / "table.parquet")
+    again = probes.read_table(tmp_path / "table.parquet")
+    pd.testing.assert_frame_equal(again, table)
+    assert again.attrs == json.loads(json.dumps(table.attrs))
+    assert "Roy & Vetterli" in again.attrs["definitions"]["effective_rank"]
+    assert again.attrs["weight_processing"] == "none: raw weights"
+    assert again.attrs["references"] == {"reference": 500}
+    assert {"torch", "checkpoint-probes"} <= set(again.attrs["versions"])
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        probes.read_table(tmp_path / "nothing.parquet")
+    (tmp_path / "text.parquet").write_text("hello")
+    with pytest.raises(ValueError, match="is not a parquet file"):
+        probes.read_table(tmp_path / "text.parquet")
+    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match="is not a table of probes: it lacks run"):
+        probes.read_table(tmp_path / "other.parquet")
+
+
+def test_several_horizons_in_one_pass_are_named_and_equal_separate_passes(run):
+    several = probes.measure(run, probes=("subspace_distance",), references=("final", 200, 0.5))
+    assert set(several["probe"]) == {"subspace_distance", "subspace_distance@200"}  # half of 500 is step 200
+    assert several.attrs["references"] == {"reference": 500, "reference@200": 200}
+    alone = probes.measure(run, probes=("subspace_distance",), references=(200,))
+    assert alone["value"].tolist() == several.loc[several["probe"] == "subspace_distance@200", "value"].tolist()
+    at_reference = alone.loc[alone["step"] == 200, "value"]
+    assert (at_reference == 0).all()
+    for wrong, message in (
+        (250, "the nearest is"),
+        (1.5, "between 0 and 1"),
+        ("last", "'final', a step or a fraction"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            probes.measure(run, references=(wrong,))
+
+
+def test_folded_circuits_carry_their_name_into_the_table(tmp_path):
+    path = write_run(tmp_path / "walk", [0, 1])
+    table = probes.measure(open_run(path), circuits=("ov", "ov_folded"), probes=("norm",))
+    assert set(table["circuit"]) == {"ov", "ov_folded"}
+    assert "ov_folded" in table.attrs["weight_processing"]
+    with pytest.raises(ValueError, match="no circuit is called 'vo'"):
+        probes.measure(open_run(path), circuits=("vo",))
+
+
+def test_a_new_probe_appears_in_the_table_and_on_the_command_line(run, monkeypatch):
+    def largest(now) -> Numbers:
+        """The largest singular value."""
+        return Numbers.of(now.values[:, 0].numpy(), now.why_not)
+
+    monkeypatch.setitem(PROBES, "largest", Probe("largest", "now", "weights", "sigma_1", "any textbook", largest))
+    table = probes.measure(run, probes=("largest", "stable_rank", "norm"))
+    wide = {name: probes.by_head(table, name, "qk").to_numpy() for name in ("largest", "stable_rank", "norm")}
+    np.testing.assert_allclose(wide["stable_rank"], (wide["norm"] / wide["largest"]) ** 2, rtol=1e-9)
+    assert "largest" in CliRunner().invoke(app, ["list"]).output
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_give_the_same_table_to_the_last_bit(run, table):
+    pd.testing.assert_frame_equal(probes.measure(run, engine=Processes(2)), table, check_exact=True)
+
+
+def test_how_much_is_remembered_does_not_change_a_bit(run, table, monkeypatch):
+    monkeypatch.setattr("probes.work._MEMORY", GramMemory(limit=0))
+    pd.testing.assert_frame_equal(probes.measure(run), table, check_exact=True)
+    monkeypatch.setattr("probes.work._MEMORY", GramMemory(limit=100_000))
+    again = probes.measure(run, references=("final", 200))
+    for probe in table["probe"].unique():
+        assert again.loc[again["probe"] == probe, "value"].equals(
+            table.loc[table["probe"] == probe, "value"].set_axis(again.index[again["probe"] == probe])
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("dask")
+def test_a_dask_cluster_gives_the_same_table_to_the_last_bit(run, table, cluster):
+    pd.testing.assert_frame_equal(probes.measure(run, engine=Dask(cluster)), table, check_exact=True)
+    address = cluster.scheduler.address.replace("tcp://", "dask://")
+    pd.testing.assert_frame_equal(probes.measure(run, engine=engine_named(address)), table, check_exact=True)
+
+
+def _slow_open(marker: str, opened):
+    """Open a checkpoint after saying who does it and waiting: time to kill the worker."""
+    Path(marker).joinpath(str(os.getpid())).touch()
+    time.sleep(0.3)
+    return opened()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("dask")
+def test_a_dask_worker_killed_in_the_middle_costs_nothing(run, table, cluster, tmp_path):
+    from dataclasses import replace
+
+    entries = [replace(entry, open=partial(_slow_open, str(tmp_path), entry.open)) for entry in run.entries]
+    slow = replace(run, entries=entries)
+    killer = subprocess.Popen(
+        [sys.executable, "-c", KILLER, str(tmp_path), *map(str, cluster.run(os.getpid).values())]
+    )  # waits until a worker has begun, then kills it
+    found = probes.measure(slow, audit=False, engine=Dask(cluster))
+    assert killer.wait() == 0
+    pd.testing.assert_frame_equal(found.assign(run=table["run"]), table, check_exact=True)
+
+
+KILLER = """
+import os, signal, sys, time
+marker, workers = sys.argv[1], sys.argv[2:]
+for _ in range(600):
+    begun = set(os.listdir(marker)) & set(workers)
+    if begun:
+        os.kill(int(begun.pop()), signal.SIGKILL)
+        sys.exit(0)
+    time.sleep(0.05)
+sys.exit(1)
+"""
+
+
+def _deadly(label: str, opened):
+    """A checkpoint that kills whoever opens it, as running out of memory does."""
+    if "step300" in label and os.getpid() != int(os.environ["MEASURING_PID"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return opened()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_kills_its_process_costs_its_rows_and_not_the_job(run, table, monkeypatch):
+    from dataclasses import replace
+
+    monkeypatch.setenv("MEASURING_PID", str(os.getpid()))
+    entries = [replace(entry, open=partial(_deadly, entry.label, entry.open)) for entry in run.entries]
+    found = probes.measure(replace(run, entries=entries), audit=False, engine=Processes(2))
+    lost = found["step"] == 300
+    assert found.loc[lost, "why_missing"].str.contains("died").all()
+    drift = (found["step"] == 400) & (found["probe"] == "subspace_drift")  # it opens step 300 too
+    assert found.loc[drift, "value"].isna().all() or drift.sum() == 0
+    rest = ~lost & (found["step"] != 400)
+    pd.testing.assert_frame_equal(found[rest], table[rest], check_exact=True)
+
+
+def test_engines_are_named_by_text():
+    assert engine_named("here") == Here()
+    assert engine_named("processes:3") == Processes(3)
+    assert engine_named("processes") == Processes(os.cpu_count() or 1)
+    assert engine_named("dask://host:8786") == Dask("tcp://host:8786")
+    for text in ("", "cluster", "processes:0", "processes:x", "dask://", "dask:host"):
+        with pytest.raises(ValueError, match="'here', 'processes', 'processes:4' or 'dask://host:port' is expected"):
+            engine_named(text)
+
+
+# --- what is broken ---------------------------------------------------------------------------------------------------
+
+
+def test_condemned_steps_are_left_out_with_the_reason_unless_told_otherwise(tmp_path):
+    path = write_run(tmp_path / "walk", STEPS)
+    (path / "step200.safetensors").write_bytes((path / "step500.safetensors").read_bytes())
+    run = open_run(path)
+    table = probes.measure(run)
+    masked = table[table["step"] == 200]
+    assert len(masked) == len(table) / len(STEPS)
+    assert masked["why_missing"].str.startswith("condemned by the audit, final_weights").all()
+    assert list(table.attrs["condemned"]) == ["200"]
+    raw = probes.measure(run, audit=False)
+    assert raw.loc[raw["step"] == 200, "value"].notna().all()
+    first, later = (ov(run.heads.read(run.checkpoint(step), 0))[0] for step in (100, 300))
+    drift = probes.by_head(table, "subspace_drift", "ov").loc[300, (0, 0)]  # since the last sound step, not the copy
+    assert drift == pytest.approx(float(probes.subspace_drift(first, later)), rel=1e-9)
+    given = probes.measure(run, audit=audit(run))
+    pd.testing.assert_frame_equal(given, table)
+
+
+def test_a_file_that_cannot_be_read_costs_its_rows_with_the_reason(tmp_path, table):
+    path = write_run(tmp_path / "walk", STEPS)
+    file = path / "step300.safetensors"
+    file.write_bytes(file.read_bytes()[:-10])
+    for audited in (True, False):
+        found = probes.measure(open_run(path), audit=audited)
+        assert found.loc[found["step"] == 300, "why_missing"].str.contains("cut short").all()
+        rest = (found["step"] != 300) & ~((found["step"] == 400) & (found["probe"] == "subspace_drift"))
+        assert found.loc[rest, "value"].equals(table.loc[rest, "value"])
+
+
+def test_one_checkpoint_only_is_measured_as_far_as_it_goes(path):
+    found = probes.measure(open_run(path / "step300.safetensors"))
+    assert set(found["step"]) == {300}
+    assert set(found.loc[found["value"].isna(), "probe"]) == {"subspace_drift"}
+
+
+def test_bad_arguments_are_refused_before_the_work(run, tmp_path):
+    with pytest.raises(ValueError, match=r"no probe is called 'efective_rank': did you mean 'effective_rank'\?"):
+        probes.measure(run, probes=("efective_rank",))
+    with pytest.raises(ValueError, match="removed is -1"):
+        probes.measure(run, removed=-1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"cannot be written: .*Nothing was measured"):
+        probes.measure(run, keep=tmp_path / "file" / "parts")
+
+
+# --- killed and taken up ----------------------------------------------------------------------------------------------
+
+
+def test_parts_are_taken_up_and_parts_of_something_else_are_refused(run, table, tmp_path, monkeypatch):
+    class StoppedError(Exception):
+        pass
+
+    class OnlyTwo(Here):
+        def run(self, function, common, tasks):
+            for result in super().run(function, common, tasks):
+                if result[0] == 2:
+                    raise StoppedError
+                yield result
+
+    with pytest.raises(StoppedError):
+        probes.measure(run, keep=tmp_path, engine=OnlyTwo())
+    assert len(list(tmp_path.glob("step-*.parquet"))) == 2
+    done, original = [], Rows.table
+    monkeypatch.setattr(Rows, "table", lambda self: done.append(self.step) or original(self))
+    again = probes.measure(run, keep=tmp_path)
+    assert done == STEPS[2:]
+    pd.testing.assert_frame_equal(again, table, check_exact=True)
+    with pytest.raises(ValueError, match="holds parts of another measurement"):
+        probes.measure(run, keep=tmp_path, removed=2)
+
+
+def command(path: Path, output: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "probes", "measure", str(path), "-o", str(output), *more]
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments_the_same_command_gives_the_same_file(tmp_path):
+    path = write_run(tmp_path / "walk", list(range(0, 1000, 20)))
+    subprocess.run(command(path, tmp_path / "whole.parquet"), check=True, capture_output=True)
+    chance = random.Random(0)
+    killed_at_work = 0
+    for _ in range(10):
+        job = subprocess.Popen(command(path, tmp_path / "killed.parquet"), stdout=-3, stderr=-3)
+        parts = tmp_path / "killed.parquet.parts"
+        goal = len(list(parts.glob("step-*"))) + chance.randint(0, 4)
+        while job.poll() is None and len(list(parts.glob("step-*"))) < goal:
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.02)
+        job.kill()
+        killed_at_work += job.wait() == -signal.SIGKILL
+        assert not (tmp_path / "killed.parquet").exists() or job.returncode == 0
+    assert killed_at_work >= 5
+    subprocess.run(command(path, tmp_path / "killed.parquet"), check=True, capture_output=True)
+    assert (tmp_path / "killed.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    assert not (tmp_path / "killed.parquet.parts").exists()
+
+
+def test_the_command_measures_and_says_what_is_wrong(path, table, tmp_path):
+    run = CliRunner()
+    result = run.invoke(app, ["measure", str(path), "-o", str(tmp_path / "table.parquet")])
+    assert result.exit_code == 0, result.output
+    assert "864 numbers of 6 checkpoints (12 missing, with the reason)" in result.output
+    pd.testing.assert_frame_equal(probes.read_table(tmp_path / "table.parquet"), table, check_exact=True)
+    for arguments, message in (
+        ([str(path), "-o", str(tmp_path / "table.csv")], "a .parquet file is expected"),
+        ([str(path), "-o", str(tmp_path / "t.parquet"), "--probes", "norms"], "did you mean 'norm'?"),
+        ([str(path), "-o", str(tmp_path / "t.parquet"), "--engine", "gpu"], "'here', 'processes'"),
+        ([str(path), "-o", str(tmp_path / "t.parquet"), "--references", "end"], "'final', a step or a fraction"),
+        ([str(path), "-o", "/proc/t.parquet"], "cannot be written"),
+        ([str(tmp_path / "nothing"), "-o", str(tmp_path / "t.parquet")], "does not exist"),
+    ):
+        result = run.invoke(app, ["measure", *arguments])
+        assert result.exit_code == 2, (arguments, result.output)
+        assert message in result.output, (arguments, result.output)
+    save_file({"mlp.weight": torch.zeros(3, 3)}, tmp_path / "step1.safetensors")
+    result = run.invoke(app, ["measure", str(tmp_path / "step1.safetensors"), "-o", str(tmp_path / "t.parquet")])
+    assert result.exit_code == 2
+    assert "has no attention in a layout known here" in result.output
+
+
+MEMORY = """
+import resource, sys
+import probes
+from checkpoints import open_run
+probes.measure(open_run(sys.argv[2]), audit=False)
+baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+names = ("norm", "subspace_distance", "subspace_drift")
+probes.measure(open_run(sys.argv[1]), probes=names, audit=False, keep=sys.argv[3])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - baseline)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_checkpoints(tmp_path):
+    """Width 512, 2 layers: one layer's attention is 4 MB. Rows are what grows, by a few hundred bytes each."""
+    generator = torch.Generator().manual_seed(0)
+    base = {
+        f"h.{layer}.attn.{name}.weight": torch.randn(512, columns, generator=generator)
+        for layer in range(2)
+        for name, columns in (("c_attn", 1536), ("c_proj", 512))
+    }
+    small = write_run(tmp_path / "small", [0, 1])
+    peaks = {}
+    for count in (10, 200):
+        path = tmp_path / f"run{count}"
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_head": 8}))
+        for number in range(10):
+            save_file({k: v + 0.05 * number for k, v in base.items()}, tmp_path / f"{count}-{number}.safetensors")
+        for step in range(count):
+            (path / f"step{step * 10}.safetensors").symlink_to(tmp_path / f"{count}-{step % 10}.safetensors")
+        arguments = [
+            sys.executable,
+            "-c",
+            MEMORY,
+            path,
+            small,
+            tmp_path / f"p{count}",
+        ]
+        peaks[count] = int(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout) * 1024
+    layer = 4 * 512 * 512 * 4
+    rows = 200 * 2 * 8 * 2 * 3
+    assert peaks[200] < peaks[10] + 300 * rows
+    assert peaks[10] < 4 * layer + 40e6
