@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
 	@echo "Setting up $(VENV) (about two minutes, once)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[models,report,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[models,report,dask,dev]'
 	@touch $@
 
 demo: $(READY)  ## set-up, then train, probe and judge the first solvable model: a report under results/
@@ -42,6 +42,7 @@ lint: $(READY)  ## ruff and pyright
 	$(BIN)/pyright
 
 bench: $(READY)  ## speed, as ratios side by side in one run
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove the environment and caches

@@ -30,7 +30,7 @@ from checkpoints.run import Entry
 from probes.catalogue import PROBES
 from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, head_counts
 from probes.engines import Engine, Here
-from probes.tables import read_table, write_table
+from probes.tables import joined, read_tables, write_table
 from probes.work import Task, Work, measure_checkpoint, missing_rows
 
 Reference = str | int | float
@@ -141,11 +141,9 @@ class Parts:
 
     def table(self, steps: Sequence[int]) -> pd.DataFrame:
         """All rows, in the order of the steps."""
-        rows = [self._rows[step] if step in self._rows else read_table(self._files[step]) for step in steps]
-        table = pd.concat(rows, ignore_index=True)
-        table.attrs.clear()
-        table.attrs.update(self.attrs)
-        return table
+        if self.folder is None:
+            return joined([self._rows[step] for step in steps], self.attrs)
+        return read_tables([self._files[step] for step in steps], self.attrs)
 
 
 @contextmanager

@@ -79,6 +79,17 @@ def read_table(path: str | Path) -> pd.DataFrame:
     return _typed(content.select(COLUMNS).to_pandas(), attrs)
 
 
+def read_tables(paths: Sequence[Path], attrs: dict[str, Any]) -> pd.DataFrame:
+    """Several tables of `write_table` as one, in this order."""
+    content = pa.concat_tables([pq.read_table(path).replace_schema_metadata(None) for path in paths])
+    return _typed(content.to_pandas(), attrs)
+
+
+def joined(tables: Sequence[pd.DataFrame], attrs: dict[str, Any]) -> pd.DataFrame:
+    """Several tables as one, in this order."""
+    return _typed(pd.concat(tables, ignore_index=True), attrs)
+
+
 def by_head(table: pd.DataFrame, probe: str, circuit: str, component: int | None = None) -> pd.DataFrame:
     """One probe of one circuit: a row per step, a column per (layer, head)."""
     rows = _selected(table, probe, circuit, component)
