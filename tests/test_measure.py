@@ -470,5 +470,5 @@ def test_memory_does_not_grow_with_the_number_of_checkpoints(tmp_path):
         peaks[count] = int(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
     layer = 4 * 512 * 512 * 4
     grams = 3 * 3 * (2 * 2 * 8) * 2 * 64 * 64 * 8  # of three checkpoints, each with factor and inverse; bounded
-    assert peaks[200] < peaks[10] + 10e6  # 190 checkpoints more are 1.5 GB
-    assert layer < peaks[10] < 4 * layer + grams + 30e6  # and the blocks in hand
+    assert peaks[200] < peaks[10] + 40e6  # what the allocator keeps; 190 checkpoints more are 1.5 GB
+    assert layer < peaks[10] < 4 * layer + grams + 40e6  # and the blocks in hand
