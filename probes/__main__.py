@@ -70,7 +70,9 @@ def audit(
 def measure(
     source: Source,
     output: Annotated[Path, typer.Option("--output", "-o", help="The table: a .parquet file.", show_default=False)],
-    circuits: Annotated[str, typer.Option(help="Names, comma-separated; see `probes list`.")] = "ov,qk",
+    circuits: Annotated[
+        str | None, typer.Option(help="Names, comma-separated (see `probes list`); ov,qk if not given.")
+    ] = None,
     only: Annotated[
         str | None, typer.Option("--probes", help="Names, comma-separated; all of `probes list` if not given.")
     ] = None,
@@ -101,7 +103,7 @@ def measure(
             raise ValueError(f"--output {output}: the name of a .parquet file is expected")
         table = measured(
             run,
-            [name.strip() for name in circuits.split(",")],
+            [name.strip() for name in circuits.split(",")] if circuits else None,
             probes=[name.strip() for name in only.split(",")] if only else None,
             references=[_reference(text.strip()) for text in references.split(",")],
             removed=removed,

@@ -89,9 +89,33 @@ SOLVABLE: dict[str, dict[str, Builder]] = {
         "qk": lambda tensors: tensors["q1"][None, None],
         "product": lambda tensors: Factored(tensors["p2"][None, None], tensors["q1"][None, None]),
     },
+    "multi-head": {
+        "qk": lambda tensors: Factored(tensors["key"].mT[None], tensors["query"][None]),
+        "product": lambda tensors: torch.einsum("h,hri,hrj->ij", tensors["value"], tensors["key"], tensors["query"])[
+            None, None
+        ],
+    },
+    "merged-weights": {
+        "qk": lambda tensors: tensors["key_query"][None, None],
+        "product": lambda tensors: (tensors["value"] * tensors["key_query"])[None, None],
+    },
+    "depth-and-context": {
+        "gamma": lambda tensors: tensors["gamma"][:, None],
+    },
+    "multitask-sparse": {
+        "tasks": lambda tensors: torch.einsum("si,sj->sij", tensors["v"], tensors["w"])[None],
+    },
 }
 """Families whose weights are not those of attention heads. linear-icl: p2, what is written for what was read; q1, what
-is matched with the query; and their product, which carries the modes of the theory."""
+is matched with the query; and their product, which carries the modes of the theory. multi-head: k q^T of each head, and
+the sum of v k q^T over heads. merged-weights: W_KQ, and u times it. depth-and-context: the matrix of each layer.
+multitask-sparse: v w^T, 2 x 2, of each task in the place of a head."""
+
+
+def default_circuits(run: Run) -> tuple[str, ...]:
+    """ov and qk, where a run has them; else all that its family has."""
+    known = SOLVABLE.get(run.family, CIRCUITS)
+    return tuple(name for name in ("ov", "qk") if name in known) or tuple(known)
 
 
 @dataclass(frozen=True)

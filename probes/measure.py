@@ -28,7 +28,7 @@ from checkpoints.audit import audit as audited
 from checkpoints.layout import write_json, write_text
 from checkpoints.run import Entry
 from probes.catalogue import PROBES
-from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, head_counts
+from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.engines import Engine, Here
 from probes.tables import joined, read_tables, write_table
 from probes.work import Task, Work, measure_checkpoint, missing_rows
@@ -38,7 +38,7 @@ Reference = str | int | float
 
 def measure(
     run: Run,
-    circuits: str | Sequence[str] | Mapping[str, Builder] = ("ov", "qk"),
+    circuits: str | Sequence[str] | Mapping[str, Builder] | None = None,
     *,
     probes: Sequence[str] | None = None,
     removed: int = 4,
@@ -50,7 +50,7 @@ def measure(
 ) -> pd.DataFrame:
     """Every probe on every circuit of every checkpoint, one row per number.
 
-    circuits are names (see `probes.circuits`) or your own: names with functions from the tensors of a checkpoint to a
+    circuits are names (see `probes.circuits`; ov and qk by default) or your own: names with functions from the tensors of a checkpoint to a
     matrix or `Factored` [layer, head, rows, columns]. probes are names of the catalogue, all of them by default.
     removed is the largest k of the marginalized rank. references are what subspace distances are measured against:
     "final", a step, or a fraction of the last step (the checkpoint at or before it); all but "final" are named in the
@@ -61,7 +61,8 @@ def measure(
     names = _known_probes(probes)
     if removed < 0:
         raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
-    found = circuits_of(run, (circuits,) if isinstance(circuits, str) else circuits)
+    wanted = default_circuits(run) if circuits is None else circuits
+    found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
     if keep is not None:
         with writing(Path(keep)):
             pass
