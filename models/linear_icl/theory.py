@@ -28,6 +28,7 @@ Numbers = Sequence[float] | np.ndarray  # what callers hand in
 Modes = Float64[np.ndarray, " d"]
 Times = Float64[np.ndarray, " times"]
 Trajectories = Float64[np.ndarray, "times d"]
+Constants = Float64[np.ndarray, "times 1"]
 
 
 class PrintedTheory:
@@ -69,9 +70,9 @@ class PrintedTheory:
         halfway = 1 - (1 - start) / np.sqrt(2)
         return np.log(halfway * (1 - start) / (start * (1 - halfway))) / (2 * self.eigenvalues**2)
 
-    def conserved(self, times: Numbers) -> Times:
+    def conserved(self, times: Numbers) -> Constants:
         """||p2||^2 - ||q1||^2, zero from a symmetric start."""
-        return np.zeros(len(np.atleast_1d(np.asarray(times))))
+        return np.zeros((len(np.atleast_1d(np.asarray(times))), 1))
 
     def _require_small_start(self) -> None:
         if (self.init >= self.fixed_point / 2).any():
@@ -193,10 +194,10 @@ class ExactTheory:
             horizon *= 3  # a mode close to the edge of being learned takes very long
         return half
 
-    def conserved(self, times: Numbers) -> Times:
+    def conserved(self, times: Numbers) -> Constants:
         """||p2||^2 - ||q1||^2: constant in total; per mode only as N grows."""
         p, q = self.blocks(times)
-        return (p**2 - q**2).sum(-1)
+        return (p**2 - q**2).sum(-1, keepdims=True)
 
     def _integrate(self, at: Times) -> np.ndarray:
         from scipy.integrate import solve_ivp
