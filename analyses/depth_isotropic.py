@@ -147,7 +147,7 @@ def judgements(
     middle = groups[1.0, 4]
     matrices = np.stack([g.late_gamma.mean(0)[0].numpy() for g in (groups[1.0, n] for n in TRAINED)])
     off = [np.abs(m - np.trace(m) / len(m) * np.eye(len(m))).max() / (np.trace(m) / len(m)) for m in matrices]
-    times, losses = middle.binned()
+    times, losses = middle.binned(0.3, least=6)
     path = losses.mean(0) / middle.flow.loss(times)
     to_law = {key: values / IsoFlow(key[1], key[0]).final_loss for key, values in final.items()}
     to_finite = {key: values / finite_optimum(groups[key].config) for key, values in final.items()}

@@ -49,11 +49,11 @@ class Group:
         """Theory time of every logged loss."""
         return self.config.learning_rate * self.runs[0].metrics.index.to_numpy()
 
-    def binned(self, width: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
-        """Times and losses [seeds, times], averaged in bins of ln(time)."""
+    def binned(self, width: float = 0.1, least: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Times and losses [seeds, times], averaged in bins of ln(time) with at least so many steps."""
         later = self.times > 0
         bins = np.floor(np.log(self.times[later]) / width)
-        groups = [bins == value for value in np.unique(bins)]
+        groups = [bins == value for value in np.unique(bins) if (bins == value).sum() >= least]
         times = np.array([self.times[later][group].mean() for group in groups])
         return times, np.stack([self.losses[:, later][:, group].mean(1) for group in groups], 1)
 
