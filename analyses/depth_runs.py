@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +59,7 @@ class Group:
         return times, np.stack([self.losses[:, later][:, group].mean(1) for group in groups], 1)
 
     @cached_property
-    def flow(self):
+    def flow(self) -> Any:
         """The theory of these runs."""
         return flow_of(self.runs[0].config)
 

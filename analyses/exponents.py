@@ -29,6 +29,6 @@ def fit_exponent(x: np.ndarray, y: np.ndarray) -> Fit:
         slopes = np.array([-np.polyfit(x, row, 1)[0] for row in y])
         half = stats.t.ppf(0.975, len(slopes) - 1) * slopes.std(ddof=1) / np.sqrt(len(slopes))
         return Fit(float(slopes.mean()), float(slopes.mean() - half), float(slopes.mean() + half))
-    line = stats.linregress(x, np.atleast_2d(y)[0])
-    half = stats.t.ppf(0.975, len(x) - 2) * line.stderr
-    return Fit(float(-line.slope), float(-line.slope - half), float(-line.slope + half))
+    (slope, _), covariance = np.polyfit(x, np.atleast_2d(y)[0], 1, cov=True)
+    half = stats.t.ppf(0.975, len(x) - 2) * np.sqrt(covariance[0, 0])
+    return Fit(float(-slope), float(-slope - half), float(-slope + half))

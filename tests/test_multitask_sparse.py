@@ -328,3 +328,12 @@ def test_a_best_size_at_the_edge_is_not_reported_as_best():
     flow, ranks, times = strong(VARIED, 1e5)
     with pytest.raises(ValueError, match="wider range"):
         laws.best_split(flow, times * ranks, np.geomspace(1e5, 1e6, 5))
+
+
+def test_losses_of_size_and_data_by_hand():
+    tasks = power_law_tasks(PLAIN, 5, 100.0, 0.5)
+    flow = ZerothOrder(tasks, *aligned_start(tasks, 0.02))
+    each = 0.5 * tasks.probability * (0.98 * 0.5) ** 2
+    np.testing.assert_allclose(laws.losses_of_size(flow, np.array([1.0, 3.0, 6.0])), [each.sum(), each[2:].sum(), 0])
+    unseen = each * (1 - tasks.probability) ** 7
+    np.testing.assert_allclose(laws.losses_of_data(flow, np.array([7.0])), [unseen.sum()])

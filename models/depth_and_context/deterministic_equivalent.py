@@ -95,22 +95,25 @@ class DeterministicEquivalent:
     @cached_property
     def correlation(self) -> Complex128[np.ndarray, "nodes nodes"]:
         """C(z, z') at the nodes."""
+        trace = self._trace(self._kappa)
+        return self._correlation(self._kappa, self._psi(trace) * self._s(trace), self._per_example)
+
+    def _correlation(self, kappa: np.ndarray, scale: np.ndarray, per_example: float) -> np.ndarray:
+        """C from resolvents 1 / (scale (kappa + lambda)); per_example = 0 leaves the Wishart average out."""
         spectrum, width, dimension = self.spectrum, self.width, self.spectrum.dimension
         lam, omega, count = spectrum.eigenvalues, spectrum.task_power, spectrum.multiplicity
-        kappa = self._kappa
         g = 1 / (kappa[:, None] + lam)
-        trace = self._trace(kappa)
-        scale = self._psi(trace) * self._s(trace)
 
         def pair(values: np.ndarray) -> np.ndarray:
             return (g * (values * count)) @ g.T
 
         first, second = pair(lam * omega), pair(lam)
-        shared = 1 - pair(lam**2) * self._per_example
+        shared = 1 - pair(lam**2) * per_example
         if width == dimension:
             return first / (shared * np.outer(scale, scale))
-        noise = np.outer(kappa, kappa) * second * self._per_example / shared
+        noise = np.outer(kappa, kappa) * second * per_example / shared
         n, a = pair(omega * lam**2) + noise * first, pair(lam**2) + noise * second
+        trace = self._trace(self._kappa)
         q = (1 - width / dimension) / (
             width * (1 - np.add.outer(trace, trace) / dimension) + np.outer(trace, trace) / dimension
         )
@@ -139,7 +142,7 @@ class DeterministicEquivalent:
     def _kappa(self) -> np.ndarray:
         """kappa(z) at the nodes, by Newton's method carried inward from far away, where kappa = z D / N."""
         far = max(60.0, 4 * (self._radius - 1))
-        steps = int(np.ceil(6 * np.log(far / (self._radius - 1)))) + 1
+        steps = int(np.ceil(3 * np.log(far / (self._radius - 1)))) + 1
         kappa = None
         for gap in np.geomspace(far, self._radius - 1, max(steps, 2)):
             z = self._ellipse(1 + gap)
@@ -182,6 +185,20 @@ class DeterministicEquivalent:
         psi, s = self._psi(trace), self._s(trace)
         psi_slope = 0.0 if self.width == dimension else (self.width - dimension) / (dimension - trace) ** 2
         return kappa * psi * s, psi * s + kappa * fall * (psi_slope * s - psi * self._per_example)
+
+
+class PrintedEquivalent(DeterministicEquivalent):
+    """Eq 15 as printed, with Lambda in the resolvents where the covariance of the context belongs.
+
+    tau and psi are the right ones here, not those of Eq 16 with its signs as printed, so that only the missing Wishart
+    average is judged. The same as the corrected form at infinite context.
+    """
+
+    @cached_property
+    def correlation(self) -> Complex128[np.ndarray, "nodes nodes"]:
+        """C(z, z') at the nodes."""
+        trace = self._trace(self._kappa)
+        return self._correlation(self._kappa * self._s(trace), self._psi(trace), 0.0)
 
 
 def width_bottleneck(spectrum: Spectrum, width: float) -> float:
