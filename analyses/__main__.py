@@ -15,6 +15,12 @@ ANALYSES = {
     "mode_trajectories": "Fig 2: how each mode grows, and what is conserved",
     "loss_plateaus": "Fig 3A: plateaus and cliffs of the loss",
     "timescale_separation": "Fig 4: what the probes see of it",
+    "depth_isotropic": "Figs 1, 2 of paper 003: isotropic data, depth against context",
+    "depth_whitening": "Fig 3: one fixed covariance, and its brittleness",
+    "depth_time": "Figs 4, 6: rotated covariances, the laws of time and depth, full attention",
+    "depth_width": "Fig 5: finite width and context, the best shape",
+    "sparse_solution": "Fig 2 of paper 004: how many sparse tasks are learned",
+    "sparse_scaling": "Figs 3, 4: scaling laws of time, size, data and compute",
 }
 
 SIZES = ("toy", "quick", "paper")
