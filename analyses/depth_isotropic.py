@@ -33,7 +33,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     noisy = _group(1.0, 4, size, runs, noise=NOISE)
     fresh = 100 if size == "toy" else 2000
     final = {key: group.fresh_loss(group.late_gamma, fresh) for key, group in groups.items()}
-    shallow = shallow_distances(16 if size == "toy" else 256)
+    shallow = shallow_distances(4 if size == "toy" else 256)
     config = groups[1.0, 4].config
     return Page(
         "depth_isotropic",
@@ -44,7 +44,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         f"ISO, D = {config.dimension}, batch {config.batch} contexts with {config.tests} tests each, learning rate up to "
         f"{max(g.config.learning_rate for g in groups.values()):g}, {len(groups[1.0, 4].runs)} seeds; final losses of Γ averaged over "
         "the last third of a run, on 2000 fresh contexts",
-        draw(groups, final, noisy),
+        draw(groups, final, noisy, fresh),
         "Top: losses during training (colour) and gradient flow (black; Eq 7 with the Marchenko-Pastur law) for context "
         "ratios α = P/D at depth 4, for depths at α = 1, and final losses: points are seeds, lines Eq 8, the dashed line "
         "(1 + α)⁻² as printed for L = 1. Bottom: the loss at Γ = γ I for depths, context ratios and label noise; dots are "
@@ -79,7 +79,7 @@ def finite_optimum(config: DepthConfig, draws: int = 2000) -> float:
     return loss(float(getattr(minimize_scalar(loss, bounds=(0.5 * best, 1.5 * best), method="bounded"), "x")))  # noqa: B009
 
 
-def draw(groups: dict[tuple[float, int], Group], final: dict[tuple[float, int], np.ndarray], noisy: Group):
+def draw(groups: dict[tuple[float, int], Group], final: dict[tuple[float, int], np.ndarray], noisy: Group, fresh: int):
     """Two rows: Fig 1 and Fig 2."""
     figure, axes = panels(2, 3, height=4.0)
     colours = mode_colours(4)
@@ -131,9 +131,9 @@ def draw(groups: dict[tuple[float, int], Group], final: dict[tuple[float, int], 
             ax.plot(flow.best_gamma, flow.final_loss, "o", color=colour)
         ax.set(ylim=(0, 1.2), xlabel="γ", ylabel="loss", title=title)
         ax.legend()
-    for group in [groups[1.0, n] for n in TRAINED]:
-        axes[1, 0].plot(_gamma(group), group.fresh_loss(group.late_gamma), "x", color=MEASURED)
-    axes[1, 2].plot(_gamma(noisy), noisy.fresh_loss(noisy.late_gamma), "x", color=MEASURED)
+    for n in TRAINED:
+        axes[1, 0].plot(_gamma(groups[1.0, n]), final[1.0, n], "x", color=MEASURED)
+    axes[1, 2].plot(_gamma(noisy), noisy.fresh_loss(noisy.late_gamma, fresh), "x", color=MEASURED)
     return figure
 
 

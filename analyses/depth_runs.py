@@ -54,7 +54,8 @@ class Group:
         """Times and losses [seeds, times], averaged in bins of ln(time) with at least so many steps."""
         later = self.times > 0
         bins = np.floor(np.log(self.times[later]) / width)
-        groups = [bins == value for value in np.unique(bins) if (bins == value).sum() >= least]
+        groups = [bins == value for value in np.unique(bins)]
+        groups = [group for group in groups if group.sum() >= least] or groups
         times = np.array([self.times[later][group].mean() for group in groups])
         return times, np.stack([self.losses[:, later][:, group].mean(1) for group in groups], 1)
 
@@ -96,7 +97,7 @@ def train_group(config: DepthConfig, steps: int, size: str, runs: Path = RUNS, s
     make = partial(LinearAttention, config) if attention else partial(ReducedGamma, config)
     chosen = range(seeds or SEEDS[size])
     # most of a checkpoint's price is the disk's: few early ones, and enough late ones to average over
-    late = range(int(0.7 * steps), steps + 1, max(1, steps // (6 if size == "toy" else 40)))
-    schedule = sorted({*schedules.log_spaced(steps, 4 if size == "toy" else 10), *late})
+    late = range(int(0.7 * steps), steps + 1, max(1, steps // 40))
+    schedule = [steps // 2] if size == "toy" else sorted({*schedules.log_spaced(steps, 10), *late})
     paths = train(make, chosen, runs / f"depth-and-context-{size}", "-".join(parts), steps, schedule)
     return Group(config, [open_run(path) for path in paths])

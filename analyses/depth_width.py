@@ -27,13 +27,14 @@ from models.depth_and_context.deterministic_equivalent import (
 )
 from models.depth_and_context.model import DepthConfig
 from models.depth_and_context.spectrum import Spectrum, power_law, spectrum_of
+from models.depth_and_context.theory import RotatedFlow
 
 CAPACITY = 1.5
 SOURCES = (0.5, 0.7, 1.5, 2.5)
 SHAPED = (0.7, 1.5)
 SIZES = np.geomspace(256, 16384, 13)
 WIDTHS = {"toy": np.geomspace(8, 64, 4), "quick": np.geomspace(8, 256, 8), "paper": np.geomspace(8, 1024, 11)}
-DEPTHS = {"toy": 2 ** np.arange(5), "quick": 2 ** np.arange(9), "paper": 2 ** np.arange(12)}
+DEPTHS = {"toy": 2 ** np.arange(4), "quick": 2 ** np.arange(9), "paper": 2 ** np.arange(12)}
 TRAINED = (8, 16, 32)
 # width, context, depth and gamma x largest eigenvalue / depth of the comparison with sampled matrices, at dimension 64
 SAMPLED = ((32, 64, 8, 1.0), (64, 32, 8, 1.0), (16, 128, 4, 1.0), (32, 32, 16, 1.0), (16, 16, 2, 0.7))
@@ -153,7 +154,7 @@ def draw(grids: dict[float, np.ndarray], shapes: dict[float, np.ndarray], size: 
     chosen = np.unique(np.linspace(0, len(widths) - 1, 4).astype(int))
     for i, colour in zip(chosen, mode_colours(len(chosen)), strict=True):
         axes[0, 1].plot(depths, grid[i], "o-", color=colour, label=f"N = {widths[i]:.0f}")
-    plain = [best_loss(power_law(CAPACITY, 0.7, 4000, exact=100, per_decade=25), np.inf, int(d))[0] for d in depths]
+    plain = [RotatedFlow(spectrum, int(depth), per_direction=False).final_loss for depth in depths]
     axes[0, 1].plot(depths, plain, **PRINTED, label="N = ∞")
     axes[0, 1].set(xscale="log", yscale="log", xlabel="depth L", ylabel="best loss", title="only depth")
     for b, colour in zip(SHAPED, mode_colours(2), strict=True):
@@ -187,7 +188,7 @@ def judgements(
     wider, deeper = grid[-1, 1] / grid[-2, 1], grid[0, -1] / grid[0, -2]
     ratio = {name: (table[:, 0] / table[:, 2], table[:, 0] / table[:, 3]) for name, table in sampled.items()}
     error = max(float((table[:, 1] / table[:, 0]).max()) for table in sampled.values())
-    trained = {n: trained_ratio(group) for n, group in groups.items()}
+    trained = {n: trained_ratio(group, 100 if size == "toy" else 2000) for n, group in groups.items()}
     width = {b: bottleneck_fits(width_bottleneck, b) for b in SOURCES}
     context = {b: bottleneck_fits(context_bottleneck, b) for b in SOURCES}
     printed_113 = bottleneck_fits(printed_bottleneck, 1.5)
@@ -277,14 +278,14 @@ def judgements(
     ]
 
 
-def trained_ratio(group: Group) -> np.ndarray:
+def trained_ratio(group: Group, fresh: int) -> np.ndarray:
     """Measured loss over the equivalent's at the measured gamma [seeds]."""
     config, gamma = group.config, group.late_gamma
     scale = torch.diagonal(gamma, dim1=-2, dim2=-1).mean((-1, -2)).numpy()
     spectrum = power_law(config.capacity, config.source, config.dimension)
     equivalent = DeterministicEquivalent(spectrum, config.width, config.context, gamma_max=float(1.1 * scale.max()))
     predicted = np.array([equivalent.loss(float(g), config.depth) for g in scale]) / config.dimension
-    return group.fresh_loss(gamma) / predicted
+    return group.fresh_loss(gamma, fresh) / predicted
 
 
 def _group(width: int, size: str, runs: Path) -> Group:

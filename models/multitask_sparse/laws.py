@@ -89,7 +89,7 @@ def printed_best_size_exponent(law: PowerLaw) -> float:
 
 def _unlearned(flow: TaskFlow) -> Float64[np.ndarray, " tasks"]:
     """Each task's share of the loss before training."""
-    return 0.5 * flow.tasks.probability * (flow.modes([0.0])[0] - flow.tasks.strength) ** 2
+    return 0.5 * flow.tasks.probability * (flow.start - flow.tasks.strength) ** 2
 
 
 def _share_from(tasks: Tasks, size: float) -> Float64[np.ndarray, " tasks"]:

@@ -52,6 +52,9 @@ class TaskFlow:
         if (self.frequency < 0).any():
             raise ValueError("frequency is a share of the data and cannot be negative")
 
+    start: Values
+    """f_s(0)."""
+
     def modes(self, times: Numbers) -> Trajectories:
         """f_s(t)."""
         raise NotImplementedError
@@ -66,7 +69,7 @@ class TaskFlow:
         """By bisection in ln t between nothing and everything."""
         target = self.tasks.strength / 2
         scale = self.frequency * self.tasks.context * (self.tasks.strength**2 + 1) * self.tasks.strength
-        found = np.where(self.modes([0.0])[0] >= target, 0.0, np.inf)
+        found = np.where(self.start >= target, 0.0, np.inf)
         open_ = np.flatnonzero(np.isinf(found) & (self.frequency > 0))
         low, high = np.full(len(scale), -30.0), np.full(len(scale), 12.0)
         reached = self._at(np.exp(high) / np.where(scale > 0, scale, 1)) >= target
@@ -108,7 +111,7 @@ class FullFlow(TaskFlow):
     def __init__(self, tasks: Tasks, v: Start, w: Start, frequency: Numbers | None = None) -> None:
         super().__init__(tasks, v, w, frequency)
         values, vectors = np.linalg.eigh(tasks.moments)
-        self._h = values
+        self._h, self.start = values, np.einsum("si,sij,sj->s", v, tasks.moments, w)
         self._eta, self._rho = (np.einsum("sij,si->sj", vectors, start) for start in (v + w, v - w))
         if (np.abs(self._eta).max(-1) == 0).any():
             raise ValueError("v = -w for some task: its output can only shrink to 0. Start v and w on the same side")
@@ -178,7 +181,6 @@ class RiccatiFlow(TaskFlow):
     """The closed form of Theorem 3.1 for one direction per task: rate a, start f(0) and constant C."""
 
     rate: Values
-    start: Values
     constant: Values
 
     def modes(self, times: Numbers) -> Trajectories:
