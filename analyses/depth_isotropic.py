@@ -177,7 +177,7 @@ def judgements(
             "Eq 7, Fig 1a",
             f"L = 4, α = 1: measured / predicted loss between {path.min():.3f} and {path.max():.3f} along training",
             judge(max(abs(path.max() - 1), abs(path.min() - 1)), 0.06, 0.2),
-            f"the law is that of infinite dimension; D = {middle.config.dimension} and SGD noise add a few percent at the end",
+            f"the law is that of infinite dimension; D = {middle.config.dimension} and SGD noise add to it at the end",
         ),
         Verdict(
             "the final loss is that of L optimal steps, Eq 8",
@@ -186,7 +186,7 @@ def judgements(
             f"against the optimum of this dimension: {percent([v.mean() for v in to_finite.values()])} "
             f"(largest at α = {worst[0]:g}, L = {worst[1]}: {percent(to_finite[worst])})",
             judge(float(np.mean([v.mean() for v in to_finite.values()])) - 1, 0.04, 0.15),
-            "what is above the optimum of the dimension is SGD noise that averaging the iterates does not remove",
+            "covariances of so few dimensions fluctuate more than the law; against the optimum of the same dimension little is left",
         ),
         Verdict(
             "for L = 1 the loss saturates at (1 + α)⁻²",
@@ -228,7 +228,7 @@ def judgements(
             f"γ at σ² = {NOISE}: {spread(_gamma(noisy))}, predicted {IsoFlow(4, 1.0, NOISE).best_gamma:.3f}; without noise "
             f"{spread(_gamma(middle))}, predicted {IsoFlow(4, 1.0).best_gamma:.3f}",
             judge(_gamma(noisy).mean() / IsoFlow(4, 1.0, NOISE).best_gamma - 1, 0.06, 0.2),
-            "fewer effective steps, as early stopping does; SGD noise pushes γ up (1.40 at learning rate / batch = .2 / 24)",
+            "fewer effective steps, as early stopping does; SGD noise pushes γ up along the flat minimum, so this run has a small learning rate / batch",
         ),
         Verdict(
             "one-layer SGD follows Eqs 78, 79",

@@ -89,7 +89,7 @@ def write_markdown(path: Path, title: str, pages: list[Page]) -> Path:
     """The verdicts alone, as Markdown."""
     lines = [f"# {title}", ""]
     for page in pages:
-        lines += [f"## {page.title}", "", page.summary, "", f"*{page.facts}*", ""]
+        lines += [f"## Paper {page.paper} · {page.title}", "", page.summary, "", f"*{page.facts}*", ""]
         lines += ["| claim | where printed | measured | verdict | why |", "|---|---|---|---|---|"]
         for v in page.verdicts:
             cells = [v.claim, v.printed, v.measured, f"**{v.verdict}**", v.why]

@@ -211,7 +211,7 @@ def judgements(
             "Table 1, Fig 3b",
             f"{size}; trained, measured / Eq 64 at D = {', '.join(map(str, cut))}: {', '.join(f'{x:.3f}' for x in sizes[:, 0])}",
             judge(size_off, 0.02, 0.1),
-            "what is never learned; trained models still miss a little of the rarest tasks they can learn",
+            "the tasks that the model has no room for",
         ),
         Verdict(
             "data: N^(-(α - 1)/α)",

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+import probes
+from analyses.depth_runs import circuits_of
 from checkpoints import open_run
 from models.depth_and_context.attention import AttentionConfig, LinearAttention, aligned, mean_squared_error, read_out
 from models.depth_and_context.model import DepthConfig, ReducedGamma, draw_batch, flow_of, loss_and_gradient
@@ -120,6 +122,30 @@ def test_sgd_follows_the_flow(config):
     np.testing.assert_allclose(
         torch.diagonal(product).mean(), flow.modes([config.learning_rate * steps])[0].mean(), rtol=0.06
     )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        DepthConfig(data="rotated", learning_rate=1.0, untied=True, **STRUCTURED),
+        DepthConfig(data="fixed", learning_rate=0.5, **STRUCTURED),
+        AttentionConfig(data="rotated", learning_rate=0.1, init=0.7, **STRUCTURED),
+    ],
+    ids=["untied", "fixed", "attention"],
+)
+def test_a_run_can_be_laid_over_its_flow_and_probed(config, tmp_path):
+    attention = isinstance(config, AttentionConfig)
+    make = LinearAttention if attention else ReducedGamma
+    (path,) = train(lambda seeds: make(config, seeds), [0], tmp_path, "run", 60, range(0, 60, 10), quiet=True)
+    run = open_run(path)
+    alignment = probes.align(run, flow_of(run.config))
+    assert len(alignment.modes) == config.dimension
+    leading = alignment.modes.iloc[:3]
+    np.testing.assert_allclose(leading["end_ratio"].mean(), 1, atol=0.06)  # the noise of 60 steps
+    assert attention == (alignment.conserved_drift < 0.01)  # only attention has something to conserve
+    table = probes.measure(run, circuits_of(run))
+    assert set(table["circuit"]) == ({"ov", "qk"} if attention else {"gamma"})
+    assert table["layer"].max() == (config.depth - 1 if config.untied else 0)
 
 
 def test_untied_layers_stay_balanced_and_equal_the_tied_model():

@@ -46,6 +46,12 @@ def test_check_values_of_depth_at_alpha_one():
     np.testing.assert_allclose(found, [0.5, 0.375, 0.27344, 0.19638], rtol=2e-5)
 
 
+@pytest.mark.parametrize("ratio", [0.5, 3.0])
+def test_without_noise_the_best_gamma_is_the_same_share_of_every_depth(ratio):
+    for depth in (1, 3, 16):
+        assert IsoFlow(depth, ratio).best_gamma == pytest.approx(depth * ratio / (1 + ratio), rel=1e-6)
+
+
 def test_infinite_depth_leaves_what_the_context_does_not_span():
     assert IsoFlow(4096, 0.5).final_loss == pytest.approx(0.5, abs=5e-3)
     assert IsoFlow(1, 1e6).final_loss < 1e-5  # Result 2: one layer is enough for a long context

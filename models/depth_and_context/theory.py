@@ -106,7 +106,11 @@ class GammaFlow(ABC):
 
 
 class IsoFlow(GammaFlow):
-    """Isotropic inputs and tasks at context ratio alpha = P / D, label noise sigma^2 (Eqs 7, 8, 83)."""
+    """Isotropic inputs and tasks at context ratio alpha = P / D, label noise sigma^2 (Eqs 7, 8, 83).
+
+    Without noise the best gamma is L alpha / (1 + alpha) at every depth: lambda times the Marchenko-Pastur density is
+    even about 1 + 1/alpha, so that the odd power in Eq 7 integrates to zero there.
+    """
 
     name = "Marchenko-Pastur flow"
 
