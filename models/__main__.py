@@ -7,9 +7,13 @@ from typing import Annotated
 import typer
 
 from models.linear_icl.presets import PRESETS as LINEAR_ICL
+from models.multi_head.presets import PRESETS as MULTI_HEAD
 from models.training import DivergedError
 
-MODELS = {"linear-icl": ("In-context vector regression with one linear attention head (paper 000)", LINEAR_ICL)}
+MODELS = {
+    "linear-icl": ("In-context vector regression with one linear attention head (paper 000)", LINEAR_ICL),
+    "multi-head": ("In-context scalar regression with several linear heads of low rank (paper 001)", MULTI_HEAD),
+}
 
 RUNS = Path("checkpoints/runs")
 
