@@ -37,9 +37,9 @@ class Tokens:
     y: Float64[Tensor, "*batch tokens"]
 
 
-def draw_prompts(eigenvalues: Eigenvalues, context: int, count: int, generator: Generator) -> Prompts:
-    """Prompts of `context` examples, without drawing them."""
-    d, scale = len(eigenvalues), eigenvalues.sqrt()
+def draw_prompts(eigenvalues: Float64[Tensor, "*count d"], context: int, count: int, generator: Generator) -> Prompts:
+    """Prompts of `context` examples, without drawing them; eigenvalues of one covariance, or of one for each prompt."""
+    d, scale = eigenvalues.shape[-1], eigenvalues.sqrt()
     w, g, z = torch.randn(3, count, d, generator=generator).double()  # single precision is data enough, and 5 x faster
     freedom = torch.full((count, 1), context / 2, dtype=torch.float64)
     # the public Gamma distribution takes no generator
