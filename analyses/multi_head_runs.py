@@ -108,10 +108,19 @@ def figure_1(size: str, runs: Path = RUNS) -> Group:
     return _group(_sized(FIGURE_1, size), "figure-1", {"toy": 700, "quick": 4000}[size], size, runs)
 
 
+def of_context(context: int, size: str, runs: Path = RUNS) -> Group:
+    """The same as Fig 1 with longer or shorter prompts."""
+    if context == FIGURE_1.context:
+        return figure_1(size, runs)
+    config, steps = replace(_sized(FIGURE_1, size), context=context), {"toy": 700, "quick": 4000, "paper": 12000}[size]
+    return _group(config, f"figure-1-N{context}", steps, size, runs)
+
+
 def next_token(size: str, runs: Path = RUNS) -> Group:
     """Fig 5: every prefix of a sequence of 31 examples."""
     config = replace(_sized(FIGURE_1, size), next_token=True, batch={"toy": 4, "quick": 64, "paper": 128}[size])
-    return _group(config, "figure-5", {"toy": 700, "quick": 5000, "paper": 10000}[size], size, runs)
+    config = config if size == "toy" else replace(config, learning_rate=0.5)  # short prefixes are noisy
+    return _group(config, "figure-5", {"toy": 700, "quick": 8000, "paper": 12000}[size], size, runs)
 
 
 def of_rank(rank: int, size: str, runs: Path = RUNS) -> Group:
