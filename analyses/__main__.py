@@ -19,7 +19,7 @@ ANALYSES = {
 
 SIZES = ("toy", "quick", "paper")
 
-_HELP = "Redraw the figures of paper 000 and judge each claim.\n\n" + "\n\n".join(
+_HELP = "Redraw the figures of the papers and judge each claim.\n\n" + "\n\n".join(
     f"{k}: {v}." for k, v in ANALYSES.items()
 )
 
@@ -56,7 +56,7 @@ def main(
         typer.echo(f"      {time.perf_counter() - start:.0f} s, {path}")
         for verdict in page.verdicts:
             typer.echo(f"      {verdict.verdict:>14}  {verdict.claim}")
-    title = "Exact learning dynamics of in-context learning: what holds" + (" (toy size)" if size == "toy" else "")
+    title = "Solvable models of in-context learning: what holds" + (" (toy size)" if size == "toy" else "")
     typer.echo(f"The report: {write_html(out / 'index.html', title, pages).resolve()}")
     if verdicts:
         write_markdown(verdicts, title, pages)
