@@ -15,6 +15,13 @@ ANALYSES = {
     "mode_trajectories": "Fig 2: how each mode grows, and what is conserved",
     "loss_plateaus": "Fig 3A: plateaus and cliffs of the loss",
     "timescale_separation": "Fig 4: what the probes see of it",
+    "multi_head_plateaus": "Fig 1 of paper 001: plateaus, values and eigenvectors of several heads",
+    "multi_head_ranks": "Figs 2, 7, 9: plateaus and the rank of keys and queries",
+    "multi_head_variants": "Figs 3, 4, 5: softmax, initialisation, next-token loss",
+    "multi_head_algorithm": "section 3.3: principal component regression in context",
+    "merged_weights_flow": "Theorems 4.1 and 4.5 of paper 002: gradient flow and its limit",
+    "merged_weights_errors": "Theorem 4.2: prediction error on new prompts",
+    "merged_weights_shifts": "sections 4.2 and 4.3: task, query and covariate shift",
 }
 
 SIZES = ("toy", "quick", "paper")

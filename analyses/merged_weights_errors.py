@@ -53,7 +53,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     bounds = sample_bounds(groups[20].config.eigenvalues, DRAWS[size])
     return Page(
         "merged_weights_errors",
-        "Paper 002: prediction error on new prompts (Theorem 4.2)",
+        "Prediction error on new prompts (Theorem 4.2)",
         "Eq 4.6 is exact: it gives the error of the trained head on linear, noisy and nonlinear prompts, whatever their "
         "length. The bound that the paper draws from it lacks a factor tr(Lambda), and Corollary 4.3 with it.",
         f"{groups[20].facts}; also N = 5, 80; w = {', '.join(f'{x:g}' for x in TASK)}; noise {NOISE:g}; {DRAWS[size]} prompts a point",
@@ -62,6 +62,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "trained heads (mean over seeds), lines Eq 4.6, dots the error of the best linear predictor. Right: mean error over "
         "tasks for long test prompts when the covariance is scaled up, beside the printed and the corrected bound.",
         judgements(groups, found, bounds),
+        paper="002",
     )
 
 

@@ -24,7 +24,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     rows, control = with_rows(size, runs), without_rows(size, runs)
     return Page(
         "merged_weights_flow",
-        "Paper 002: gradient flow of merged weights and its limit",
+        "Gradient flow of merged weights and its limit",
         "Gradient flow ends where Theorems 4.1 and 4.5 say, and SGD computes the same function. How the function is shared "
         "between u and U is kept by the flow alone: the noise of SGD moves it.",
         f"{fixed.facts}. Random: {random.facts}. Rows: batch {rows.config.batch}, {rows.runs[0].steps[-1]} steps",
@@ -33,6 +33,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "from the start of seed 0 (black), for one covariance and for random ones. Third: u itself; the line is its limit in "
         "the flow. Right: norms of the two rows that the flow leaves at zero, if SGD trains them.",
         judgements(fixed, random, rows, control),
+        paper="002",
     )
 
 

@@ -74,13 +74,13 @@ def of_context(context: int, size: str, runs: Path = RUNS) -> Group:
     """One covariance, d = 5, prompts of this length."""
     config = replace(_sized(FIXED, size), context=context)
     return _group(
-        MergedWeights, config, f"fixed-N{context}", {"toy": 400, "quick": 3000, "paper": 6000}[size], size, runs
+        MergedWeights, config, f"fixed-N{context}", {"toy": 200, "quick": 3000, "paper": 6000}[size], size, runs
     )
 
 
 def random_covariances(size: str, runs: Path = RUNS) -> Group:
     """A new covariance for every prompt, d = 3."""
-    config, steps = _sized(EXPONENTIAL, size), {"toy": 400, "quick": 4000, "paper": 8000}[size]
+    config, steps = _sized(EXPONENTIAL, size), {"toy": 200, "quick": 4000, "paper": 8000}[size]
     return _group(MergedWeights, config, "exponential", steps, size, runs)
 
 
@@ -96,7 +96,7 @@ def without_rows(size: str, runs: Path = RUNS) -> Group:
 
 def _rows_setting(size: str, name: str) -> tuple[MergedWeightsConfig, str, int]:
     config = replace(_sized(FIXED, size), batch={"toy": 32, "quick": 256, "paper": 512}[size])
-    return config, name, {"toy": 400, "quick": 2400, "paper": 4800}[size]
+    return config, name, {"toy": 200, "quick": 2400, "paper": 4800}[size]
 
 
 def _sized(config: MergedWeightsConfig, size: str) -> MergedWeightsConfig:
@@ -113,6 +113,6 @@ def _group(
     size: str,
     runs: Path,
 ) -> Group:
-    schedule = schedules.log_spaced(steps, 100)
+    schedule = schedules.log_spaced(steps, 14 if size == "toy" else 100)
     paths = train(partial(kind, config), range(SEEDS[size]), runs / f"merged-weights-{size}", name, steps, schedule)
     return Group(config, [open_run(path) for path in paths])

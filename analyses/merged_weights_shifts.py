@@ -38,7 +38,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     exponential = random_shift(random, draws)
     return Page(
         "merged_weights_shifts",
-        "Paper 002: task, query and covariate shift (sections 4.2 and 4.3)",
+        "Task, query and covariate shift (sections 4.2 and 4.3)",
         "Other tasks and other queries are answered as well as Eq 4.6 says; other covariances are not, since the head divides by "
         "the training covariance. Three statements need more than is printed: the c² of a scaled covariance needs long training "
         "prompts, the 1/3 of random covariances a query drawn independently, the zero for orthogonal queries isotropy.",
@@ -46,9 +46,10 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         draw(fixed, scaled, random, exponential),
         "Left: slope of the answer against the truth when the test inputs are scaled by c; points are trained heads, N = 20. "
         "Middle: after training on Exponential(1) covariances, the slope for queries drawn with the covariance of their prompt "
-        "and independently of it, against N; points are trained heads. Right: answers to queries orthogonal to a prompt of three examples, as "
-        "a share of the answers to ordinary ones.",
+        "and independently of it, against N; points are trained heads. Right: answers to queries orthogonal to a prompt of three examples, "
+        "by the size of the query, as a share of those to ordinary ones.",
         judgements(fixed, scaled, random, exponential, draws),
+        paper="002",
     )
 
 
@@ -78,7 +79,7 @@ def random_shift(group: Group, draws: int) -> dict[str, np.ndarray]:
 
 
 def orthogonal_answers(inverse: np.ndarray, eigenvalues: np.ndarray, examples: int, draws: int) -> float:
-    """Size of the answers to queries orthogonal to the examples, as a share of that of answers to ordinary queries."""
+    """Size of the answers to queries orthogonal to the examples, by the size of the query, over that of ordinary ones."""
     rng = np.random.default_rng(2)
     d = len(eigenvalues)
     x = rng.standard_normal((draws, examples, d)) * np.sqrt(eigenvalues)
@@ -86,8 +87,8 @@ def orthogonal_answers(inverse: np.ndarray, eigenvalues: np.ndarray, examples: i
     mean = np.einsum("knd,kne,ke->kd", x, x, w, optimize=True) / examples
     basis = np.linalg.qr(x.transpose(0, 2, 1))[0]
     across = query - np.einsum("kdn,ken,ke->kd", basis, basis, query, optimize=True)
-    size = np.sqrt((((mean @ inverse) * query).sum(-1) ** 2).mean())
-    return float(np.sqrt((((mean @ inverse) * across).sum(-1) ** 2).mean()) / size)
+    gains = [(((mean @ inverse) * q).sum(-1) ** 2).mean() / (q**2).sum(-1).mean() for q in (across, query)]
+    return float(np.sqrt(gains[0] / gains[1]))
 
 
 def draw(fixed: Group, scaled: dict, random: Group, exponential: dict):
@@ -117,7 +118,7 @@ def draw(fixed: Group, scaled: dict, random: Group, exponential: dict):
     ax.axhline(1 / 3, **PRINTED, label="printed, 1/3")
     ax.set(xscale="log", ylim=(0, 0.8), xlabel="training length N", ylabel="slope of the answer against the truth")
     ax.set_title("(B) random covariances")
-    ax.legend(loc="upper left")
+    ax.legend(loc="lower right")
     ax = axes[0, 2]
     spreads = np.linspace(1, 6, 12)
     for factor in spreads:
@@ -125,7 +126,7 @@ def draw(fixed: Group, scaled: dict, random: Group, exponential: dict):
         share = orthogonal_answers(np.diag(1 / gamma(s, 1e9)), s, 3, 4000)
         ax.plot(factor, share, "o", color=MEASURED)
     ax.axhline(0, **PRINTED, label="printed, 0")
-    ax.set(xlabel="condition number of the covariance", ylabel="size of the answer, share of an ordinary one")
+    ax.set(xlabel="condition number of the covariance", ylabel="answer / |query|, share of an ordinary one")
     ax.set_title("(C) query orthogonal to the prompt")
     ax.legend()
     return figure
@@ -198,7 +199,7 @@ def judgements(fixed: Group, scaled: dict, random: Group, exponential: dict, dra
         Verdict(
             "covariate shifts are not tolerated, where least squares would be",
             "section 4.2",
-            f"slope at c = 2: trained {spread(scaled[2.0], 2)}; least squares on the same prompts 1",
+            f"slope at c = 2: trained {spread(scaled[2.0], 2)}; least squares is exact on noiseless prompts, slope 1",
             HOLDS if scaled[2.0].mean() > 1.5 else FAILS,
             "the head divides by the training covariance instead of the prompt's own",
         ),

@@ -30,7 +30,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     limit = {n: difference_at_fixed_points(groups[n], tokens[n]) for n in CONTEXTS}
     return Page(
         "multi_head_algorithm",
-        "Paper 001: principal component regression in context (section 3.3)",
+        "Principal component regression in context (section 3.3)",
         "On the plateau with m eigenvectors the heads do Eq 8, and among regressions on the leading components the one with m "
         "is nearest. That they 'approximately implement' it is a statement about long prompts: they use the mean covariance "
         "in place of the prompt's own, and at N = 31 the difference is a third of the answer.",
@@ -41,6 +41,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "error on fresh prompts. Right: distance to the regression with the same m against the length of the prompts; "
         "points are seeds, lines Eq 8 at the fixed points.",
         judgements(groups, found, limit),
+        paper="001",
     )
 
 

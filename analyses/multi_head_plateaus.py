@@ -28,7 +28,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     group = figure_1(size, runs)
     return Page(
         "multi_head_plateaus",
-        "Paper 001: plateaus, values and eigenvectors of several heads (Fig 1)",
+        "Plateaus, values and eigenvectors of several heads (Fig 1)",
         "Trained by minibatches, the loss stops at the values of Eq 5 and one head after the other takes up one "
         "eigenvector, the largest first. The reduced equation has the right shape and end; its time, Eq 38, leaves out "
         "that a head must first align.",
@@ -38,6 +38,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         f"of seed {SHOWN}, its population flow (thin black) and Eq 7 from the moment at which a head has a third of its "
         "final value (dashes). Right: the key of each head along each eigenvector during the plateaus of that seed.",
         judgements(group),
+        paper="001",
     )
 
 
@@ -277,12 +278,12 @@ def _purity(keys: np.ndarray, owner: np.ndarray) -> np.ndarray:
 
 
 def _purity_of_flows(group: Group, shrink: float) -> np.ndarray:
-    """The same at the end of the flow from the starts of the runs, made smaller."""
+    """The same at the end of the flow from the starts of the runs, made smaller; time then goes as 1 / shrink."""
     found = []
     for seed in group.seeds:
         start = (shrink * part for part in _start(group, seed))
         flow = PopulationFlow(group.config.eigenvalues, group.config.inverse_context, *start)
-        value, key, query = (part[0] for part in flow.weights([2 * flow.half_times.max()]))
+        value, key, query = (part[0] for part in flow.weights([3 * group.times[-1] / shrink]))
         owner = np.abs(np.einsum("h,hrd,hrd->hd", value, key, query)).argmax(0)
         found.append(_purity(key[:, 0], owner))
     return np.stack(found)
@@ -295,7 +296,8 @@ def _shape_r2(group: Group, seed: int) -> np.ndarray:
     for d, head in enumerate(heads.owner):
         inside = (heads.times >= theory.since[d]) & (heads.times <= 3 * theory.half_times[d])
         measured, predicted = heads.values[inside, head], theory.values(heads.times[inside])[:, d]
-        found.append(1 - ((measured - predicted) ** 2).sum() / ((measured - measured.mean()) ** 2).sum())
+        around = ((measured - measured.mean()) ** 2).sum()
+        found.append(1 - ((measured - predicted) ** 2).sum() / around if around > 0 else -np.inf)
     return np.array(found)
 
 

@@ -27,7 +27,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     twice, square = repeated(size, runs), figure_1(size, runs)
     return Page(
         "multi_head_ranks",
-        "Paper 001: plateaus and the rank of keys and queries (Figs 2, 7, 9)",
+        "Plateaus and the rank of keys and queries (Figs 2, 7, 9)",
         "A head of rank R learns R eigenvectors: the loss rests where a new head has to grow, at m = 0, R, 2R, ..., and "
         "hardly in between. (The text has it the other way round: 'for m that divides R'.) The end is the same for every "
         "rank.",
@@ -38,6 +38,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "value weights of seed 0 for four eigenvectors and heads of rank 1, 2, 4 (Fig 7): as many grow as are needed. Below "
         "right: repeated eigenvalues, rank one (Fig 9).",
         judgements(groups, values, twice, square),
+        paper="001",
     )
 
 

@@ -118,8 +118,8 @@ def of_context(context: int, size: str, runs: Path = RUNS) -> Group:
 
 def next_token(size: str, runs: Path = RUNS) -> Group:
     """Fig 5: every prefix of a sequence of 31 examples."""
-    config = replace(_sized(FIGURE_1, size), next_token=True, batch={"toy": 4, "quick": 64, "paper": 128}[size])
-    config = config if size == "toy" else replace(config, learning_rate=0.5)  # short prefixes are noisy
+    config = replace(_sized(FIGURE_1, size), next_token=True, batch={"toy": 16, "quick": 64, "paper": 128}[size])
+    config = replace(config, learning_rate=0.5)  # short prefixes are noisy
     return _group(config, "figure-5", {"toy": 700, "quick": 8000, "paper": 12000}[size], size, runs)
 
 
@@ -143,14 +143,14 @@ def repeated(size: str, runs: Path = RUNS) -> Group:
 def softmax(size: str, runs: Path = RUNS) -> list[Run]:
     """Fig 3: softmax attention."""
     config = replace(_sized(FIGURE_1, size), init=0.1 if size != "toy" else 1.0, batch={"toy": 16}.get(size, 128))
-    steps = {"toy": 300, "quick": 4000, "paper": 12000}[size]
+    steps = {"toy": 200, "quick": 4000, "paper": 12000}[size]
     return _train(partial(SoftmaxMultiHead, config), "figure-3", steps, size, runs)
 
 
 def _sized(config: MultiHeadConfig, size: str) -> MultiHeadConfig:
     """Toy: fast and rough, but modes are learned. Paper: half of the noise."""
     if size == "toy":
-        return replace(config, batch=32, init=0.7)
+        return replace(config, batch=32, init=1.0)
     return replace(config, learning_rate=0.5) if size == "paper" else config
 
 
@@ -159,6 +159,6 @@ def _group(config: MultiHeadConfig, name: str, steps: int, size: str, runs: Path
 
 
 def _train(make: Callable[[Sequence[int]], MultiHead], name: str, steps: int, size: str, runs: Path) -> list[Run]:
-    schedule = schedules.log_spaced(steps, 150)
+    schedule = schedules.log_spaced(steps, 14 if size == "toy" else 150)
     paths = train(make, range(SEEDS[size]), runs / f"multi-head-{size}", name, steps, schedule)
     return [open_run(path) for path in paths]

@@ -24,7 +24,7 @@ from models.multi_head.task import Tokens, draw_tokens
 from models.multi_head.theory import PopulationFlow, plateau_losses
 
 INITS = (0.03, 0.1, 0.3, 1.0, 3.0)
-TIMES = np.geomspace(0.03, 6e4, 900)
+TIMES = np.geomspace(0.03, 6e4, 600)
 FRESH = {"toy": 200, "quick": 2000, "paper": 8000}  # prompts on which softmax heads are judged
 DROP = 0.1  # a drop is a peak of -dL / d ln t whose prominence is this share of the highest
 
@@ -37,7 +37,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     losses = {init: np.stack([flow.loss(TIMES) for flow in each]) for init, each in flows.items()}
     return Page(
         "multi_head_variants",
-        "Paper 001: softmax, initialisation and next-token loss (Figs 3, 4, 5)",
+        "Softmax, initialisation and next-token loss (Figs 3, 4, 5)",
         "The staircase is not special to linear attention on whole prompts: softmax heads fall in steps too, and with the "
         "next-token loss the plateaus move to Eq 12. It is special to small starts: the time on a plateau goes as one over "
         "the start, and from a large one the loss decays at once.",
@@ -49,6 +49,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "for comparison. Middle: loss along the population flow from starts of different size. Right: expected next-token "
         "loss, with Eq 12 (dashes) and, dotted, what Eq 5 would say for N = 31.",
         judgements(curves, losses, flows, lengths),
+        paper="001",
     )
 
 

@@ -132,18 +132,26 @@ class PopulationFlow:
 
     @cached_property
     def _half_times(self) -> Modes:
-        half = np.full(len(self.eigenvalues), np.inf)
-        quickest = 1 / (self.eigenvalues[0] ** 2 * np.sqrt((self.start**2).sum()))
-        times = np.concatenate(([0.0], np.geomspace(quickest / 100, self.PATIENCE * quickest, 12000)))
-        modes = self.modes(times)
-        for k in np.flatnonzero(self.learned):
-            there = int(np.argmax(modes[:, k] >= self.fixed_point[k] / 2))
-            if there > 0:
-                around = slice(there - 1, there + 1)
-                half[k] = np.interp(self.fixed_point[k] / 2, modes[around, k], times[around])
-            elif modes[0, k] >= self.fixed_point[k] / 2:
-                half[k] = 0.0
+        half, targets = np.full(len(self.eigenvalues), np.inf), self.fixed_point / 2
+        start = self._amplitudes(self.start)
+        half[self.learned & (start >= targets)] = 0.0
+        waiting = np.flatnonzero(self.learned & (start < targets))
+        horizon = self.PATIENCE / (self.eigenvalues[0] ** 2 * np.sqrt((self.start**2).sum()))
+        events = [lambda _, state, k=k: self._amplitudes(state)[k] - targets[k] for k in waiting]
+
+        def beyond_half(_: float, state: np.ndarray) -> float:
+            return float((self._amplitudes(state)[waiting] / targets[waiting]).min()) - 1.2
+
+        beyond_half.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
+        events += [beyond_half] if len(waiting) else []
+        found = solve_ivp(self._velocity, (0.0, horizon), self.start, "LSODA", events=events, rtol=1e-8, atol=1e-10)
+        for k, reached in zip(waiting, found.t_events or (), strict=False):
+            half[k] = reached[0] if len(reached) else np.inf
         return half
+
+    def _amplitudes(self, state: np.ndarray) -> Modes:
+        value, key, query = (part[0] for part in self._split(np.asarray(state)[None]))
+        return (value[:, None, None] * key * query).sum((0, 1))
 
     def _split(self, path: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         count, d = len(path), len(self.eigenvalues)
@@ -164,14 +172,16 @@ class PopulationFlow:
         """Eq 45: minus half the gradient of the loss."""
         d = len(self.eigenvalues)
         state = state.reshape(self.heads, -1)
-        value, key, query = state[:, :1], *np.split(state[:, 1:].reshape(self.heads, -1, d), 2, axis=1)
-        weighted = value[:, :, None] * key
-        matrix = weighted.reshape(-1, d).T @ query.reshape(-1, d)
+        value = state[:, 0, None, None]
+        pairs = state[:, 1:].reshape(self.heads, 2, self.rank, d)
+        key, query = pairs[:, 0], pairs[:, 1]
+        matrix = (value * key).reshape(-1, d).T @ query.reshape(-1, d)
         drive = np.diag(self.eigenvalues**2) - self.second[:, None] * matrix * self.eigenvalues
-        to_key, to_query = query @ drive.T, key @ drive
-        dv = (key * to_key).sum((-2, -1))[:, None]
-        moved = np.concatenate((to_key, to_query), axis=1).reshape(self.heads, -1)
-        return np.concatenate((dv, value * moved), axis=1).ravel()
+        pulled = np.stack((query @ drive.T, key @ drive), axis=1)
+        velocity = np.empty_like(state)
+        velocity[:, 0] = (key * pulled[:, 0]).sum((1, 2))
+        velocity[:, 1:] = (value[..., None] * pulled).reshape(self.heads, -1)
+        return velocity.ravel()
 
 
 def check_eigenvalues(eigenvalues: Numbers) -> Modes:
