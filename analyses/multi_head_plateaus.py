@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+import probes
 from analyses.draw import EXACT, PRINTED, mode_colours, panels
-from analyses.multi_head_runs import RUNS, Group, figure_1
+from analyses.multi_head_runs import CIRCUITS, RUNS, Group, figure_1
 from analyses.page import Page
 from analyses.verdicts import FAILS, HOLDS, IN_PART, Verdict, judge, percent, spread
 from models.multi_head.reduced import ScalarTheory, escape_times, printed_escape_time
-from models.multi_head.theory import PopulationFlow
-from probes import find_transitions
+from models.multi_head.theory import PopulationFlow, fixed_point
 
 SHOWN = 0  # the seed whose heads are drawn
 SHRINK = (1.0, 0.1, 0.01)  # starts of the flow, to see what holds for a vanishing one
@@ -75,18 +75,35 @@ def plateaus(group: Group) -> list[tuple[int, float]]:
     return found
 
 
-def reduced_equation(group: Group, seed: int, fraction: float) -> ScalarTheory:
+def counted(group: Group) -> list[tuple[int, float]]:
+    """(m, effective rank of what all heads do together / that of Eq 4) at every clear plateau, through `probes.measure`."""
+    ends, found = group.flows[0].fixed_point, []
+    for seed, run in enumerate(group.runs):
+        table = probes.measure(run, circuits={"product": CIRCUITS["product"]}, removed=0)
+        ranks = table.loc[table["probe"] == "effective_rank", ["step", "value"]]
+        times, values = group.config.learning_rate * ranks["step"].to_numpy(), ranks["value"].to_numpy()
+        drops = np.concatenate((np.sort(group.half_times[seed]), [np.inf]))
+        for m in range(1, len(drops)):
+            start, end = drops[m - 1], min(drops[m], times[-1])
+            if np.isfinite(start) and (drops[m] > CLEAR * start):
+                middle = int(np.abs(times - (start + end) / 2).argmin()) if np.isfinite(drops[m]) else -1
+                found.append((m, float(values[middle] / probes.effective_rank(np.diag(ends[:m])))))
+    return found
+
+
+def reduced_equation(group: Group, heads: Heads, fraction: float) -> ScalarTheory:
     """Eq 7 for each mode from where its head has `fraction` of its final value, by what the head did."""
-    heads = heads_of(group, seed)
-    ends = ScalarTheory(
-        group.config.eigenvalues, group.config.inverse_context, [1e-6] * heads.keys.shape[-1]
-    ).final_values
-    since, starts = [], []
+    ends, since, starts = final_values(group), [], []
     for d, head in enumerate(heads.owner):
         begin = int(np.argmax(heads.values[:, head] > fraction * ends[d]))
         since.append(heads.times[begin])
         starts.append(np.clip(heads.values[begin, head], 1e-9, 0.999 * ends[d]))
     return ScalarTheory(group.config.eigenvalues, group.config.inverse_context, starts, since, group.config.heads)
+
+
+def final_values(group: Group) -> np.ndarray:
+    """(lambda / a)^(1/3) of each mode (Eq 6a)."""
+    return np.cbrt(fixed_point(group.config.eigenvalues, group.config.inverse_context))
 
 
 def draw(group: Group):
@@ -108,7 +125,8 @@ def draw(group: Group):
 
 
 def _draw_values(ax, group: Group) -> None:
-    heads, theory = heads_of(group, SHOWN), reduced_equation(group, SHOWN, 1 / 3)
+    heads = heads_of(group, SHOWN)
+    theory = reduced_equation(group, heads, 1 / 3)
     fine = np.geomspace(5, group.times[-1], 600)
     flow = np.abs(group.flows[SHOWN].weights(fine)[0])
     for d, colour in enumerate(mode_colours(len(heads.owner))):
@@ -148,12 +166,13 @@ def judgements(group: Group) -> list[Verdict]:
     half, expected = group.half_times, np.stack([flow.half_times for flow in group.flows])
     in_order = [bool((np.diff(row) > 0).all()) for row in half]
     heads = [heads_of(group, seed) for seed in group.seeds]
-    ends = ScalarTheory(group.config.eigenvalues, group.config.inverse_context, [1e-6] * modes).final_values
+    ends = final_values(group)
     fresh = np.stack([_values_after(h, row) / ends for h, row in zip(heads, half, strict=True)])
     final = np.stack([h.values[-3:][:, h.owner].mean(0) / ends for h in heads])
     purity = {shrink: _purity_of_flows(group, shrink) for shrink in SHRINK}
     trained = np.stack([_purity(h.keys[-1], h.owner) for h in heads])
-    shape = np.array([_shape_r2(group, seed) for seed in group.seeds])
+    ranks = counted(group)
+    shape = {shrink: _shape_r2(group, shrink) for shrink in (1.0, SHRINK[-1])}
     first = np.array([escape_times(group.config.eigenvalues, *_start(group, seed)).min() for seed in group.seeds])
     printed = np.array(
         [printed_escape_time(group.config.eigenvalues[0], np.abs(_start(group, seed)[0]).max()) for seed in group.seeds]
@@ -202,6 +221,17 @@ def judgements(group: Group) -> list[Verdict]:
             "exact for a vanishing start; at this one a head whose drop is soon followed by the next keeps a part of both",
         ),
         Verdict(
+            "(ours) the effective rank of what the heads do together counts the eigenvectors learned",
+            "Eq 4, Roy & Vetterli's rank",
+            "measured / effective rank of Eq 4 at the clear plateaus: "
+            + "; ".join(f"m = {m}: {percent([r for k, r in ranks if k == m])}" for m in sorted({k for k, _ in ranks})),
+            judge(max((abs(ratio - 1) for _, ratio in ranks), default=np.inf), 0.1, 0.3),
+            "seen in the weights alone, without the theory's basis; Eq 4 itself has rank "
+            + ", ".join(
+                f"{probes.effective_rank(np.diag(group.flows[0].fixed_point[:m])):.2f}" for m in range(1, modes + 1)
+            ),
+        ),
+        Verdict(
             "v of a head grows to (lambda / a)^(1/3)",
             "Eq 6a",
             "measured / Eq 6a by mode, soon after the drop: "
@@ -215,12 +245,16 @@ def judgements(group: Group) -> list[Verdict]:
         Verdict(
             "Eq 7 describes v(t) during plateau and drop",
             "Eq 7, Fig 1b",
-            f"from a third of the final value on: R² above .95 for {(shape > 0.95).sum()} of {shape.size} modes, worst "
-            f"{shape.min():.2f}. From the drop before on (as Eq 43 has it), at clear plateaus: predicted / measured time of "
-            f"the drop {spread(later, 2)}",
-            judge(1 - float((shape > 0.95).mean()), 0.02, 0.5) if abs(later.mean() - 1) < 0.15 else IN_PART,
-            "right once the head is aligned and alone; it fails where two drops overlap, and before the alignment v grows "
-            "more slowly than Eq 7 says, so that the time of the drop from the last one on is not to be had from it",
+            "against the flow, from a third of the final value on: R² above .95 for "
+            + "; ".join(
+                f"{(r2 > 0.95).sum()} of {r2.size} modes (start {f'{1 / k:.0f} times smaller' if k < 1 else 'as trained'})"
+                for k, r2 in shape.items()
+            )
+            + ". From the drop before on (as Eq 43 has it), at clear plateaus: predicted / measured time of the drop "
+            f"{spread(later, 2)}",
+            judge(1 - float((shape[SHRINK[-1]] > 0.95).mean()), 0.02, 0.3) if abs(later.mean() - 1) < 0.15 else IN_PART,
+            "right once a head is aligned and alone, which a smaller start brings about; before the alignment v grows more "
+            "slowly than Eq 7 says, so that the time of a drop is not to be had from the drop before",
         ),
         Verdict(
             "the first plateau lasts t_1 = 1 / (lambda_1² v(0))",
@@ -289,15 +323,23 @@ def _purity_of_flows(group: Group, shrink: float) -> np.ndarray:
     return np.stack(found)
 
 
-def _shape_r2(group: Group, seed: int) -> np.ndarray:
-    """R² of Eq 7 for each mode over the part of the run that it claims."""
-    heads, theory = heads_of(group, seed), reduced_equation(group, seed, 1 / 3)
-    found = []
-    for d, head in enumerate(heads.owner):
-        inside = (heads.times >= theory.since[d]) & (heads.times <= 3 * theory.half_times[d])
-        measured, predicted = heads.values[inside, head], theory.values(heads.times[inside])[:, d]
-        around = ((measured - measured.mean()) ** 2).sum()
-        found.append(1 - ((measured - predicted) ** 2).sum() / around if around > 0 else -np.inf)
+def _shape_r2(group: Group, shrink: float) -> np.ndarray:
+    """R² of Eq 7 against the flow from starts made smaller, for each mode from a third of its final value on."""
+    s, inverse_context, ends, found = group.config.eigenvalues, group.config.inverse_context, final_values(group), []
+    for seed in group.seeds:
+        flow = PopulationFlow(s, inverse_context, *(shrink * part for part in _start(group, seed)))
+        for d, half in enumerate(flow.half_times):
+            around = 6 / (s[d] ** 2 * ends[d])  # a few times what Eq 7 takes for the drop
+            times = np.linspace(max(0.0, half - around), half + around, 400)
+            value, key, query = flow.weights(times)
+            head = int(np.abs(value[-1] * (key[-1] * query[-1])[:, 0, d]).argmax())
+            values = np.abs(value[:, head])
+            begin = int(np.argmax(values > ends[d] / 3))
+            start = np.where(np.arange(len(s)) == d, values[begin], 1e-3)
+            theory = ScalarTheory(s, inverse_context, np.clip(start, 1e-3, 0.999 * ends), times[begin])
+            measured, predicted = values[begin:], theory.values(times[begin:])[:, d]
+            variation = ((measured - measured.mean()) ** 2).sum()
+            found.append(1 - ((measured - predicted) ** 2).sum() / variation if variation > 0 else -np.inf)
     return np.array(found)
 
 
@@ -309,8 +351,7 @@ def _plateau_ratio(group: Group, seed: int) -> np.ndarray:
         if not (np.isfinite(half[d]) and half[d] > CLEAR * half[d - 1]):
             continue
         value = np.interp(half[d - 1], heads.times, heads.values[:, heads.owner[d]])
-        ends = ScalarTheory(group.config.eigenvalues, group.config.inverse_context, [1e-6] * len(half)).final_values
-        starts = np.clip(np.full(len(half), value), 1e-9, 0.99 * ends)
+        starts = np.clip(np.full(len(half), value), 1e-9, 0.99 * final_values(group))
         theory = ScalarTheory(group.config.eigenvalues, group.config.inverse_context, starts, half[d - 1])
         ratios.append(theory.half_times[d] / half[d])
     return np.array(ratios)
@@ -318,7 +359,7 @@ def _plateau_ratio(group: Group, seed: int) -> np.ndarray:
 
 def _cliffs(group: Group, seed: int) -> tuple[int, int]:
     """Cliffs in the minibatch loss, and how many of them lie within 20 % of a half-time."""
-    found = find_transitions(group.runs[seed].metrics["loss"].to_numpy(), group.times)
+    found = probes.find_transitions(group.runs[seed].metrics["loss"].to_numpy(), group.times)
     at = found.loc[found["kind"] == "cliff", "step"].to_numpy()
     near = np.abs(at[:, None] / group.half_times[seed] - 1).min(1) < 0.2 if len(at) else np.zeros(0, bool)
     return len(at), int(near.sum())
