@@ -83,9 +83,9 @@ def shifted_losses(depth: int) -> tuple[np.ndarray, np.ndarray]:
 
 def modes_of(group: Group) -> tuple[np.ndarray, np.ndarray]:
     """Times of the checkpoints, and the diagonal of Gamma there [seeds, times, modes]."""
-    steps = np.array(group.runs[0].steps)
+    steps = list(group.runs[0].steps)
     found = [[run.checkpoint(step)["gamma"][0].diagonal().numpy() for step in steps] for run in group.runs]
-    return group.config.learning_rate * steps, np.array(found)
+    return group.config.learning_rate * np.array(steps), np.array(found)
 
 
 def draw(groups: dict[int, Group], shift: dict[int, tuple[np.ndarray, np.ndarray]]):

@@ -103,11 +103,16 @@ def draw(groups: dict[float, Group], errors: dict[str, np.ndarray]):
             axes[0, 0].plot(times, group.flow(kind).test_loss(times), **style, label=label)
     axes[0, 0].set(xscale="log", yscale="log", xlabel="time t", ylabel="test loss", title="many tasks at once")
     group = groups[5.0]
-    steps = np.array(group.runs[0].steps)
+    steps = list(group.runs[0].steps)
     for task, colour in zip(SHOWN, mode_colours(len(SHOWN)), strict=True):
         values = [outputs(group, step)[task] for step in steps]
         axes[0, 1].plot(
-            group.config.learning_rate * steps, values, "o", color=colour, markersize=4, label=f"task {task + 1}"
+            group.config.learning_rate * np.array(steps),
+            values,
+            "o",
+            color=colour,
+            markersize=4,
+            label=f"task {task + 1}",
         )
         times = np.geomspace(0.05, group.times[-1], 200)
         for kind, style in ((ZerothOrder, PRINTED), (Corrected, EXACT)):
