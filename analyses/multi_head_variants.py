@@ -131,8 +131,7 @@ def judgements(curves: list, losses: dict[float, np.ndarray], flows: dict, lengt
             "Appendix B.1, Fig 3",
             f"drops by seed: {', '.join(map(str, soft))}; final loss {spread(end)} (linear attention: {linear[-1]:.3f})",
             HOLDS if min(soft) >= 2 else IN_PART if max(soft) >= 2 else FAILS,
-            "a drop is a peak of -dL / d ln t on fresh prompts; the plateaus lie a little above those of linear attention, "
-            "because softmax also averages y",
+            "a drop is a peak of -dL / d ln t on fresh prompts; the plateaus lie a little above those of linear attention",
         ),
         Verdict(
             "a larger start shortens all plateaus",

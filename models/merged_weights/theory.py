@@ -18,7 +18,8 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.integrate import solve_ivp
+
+from models.flows import path
 
 Numbers = Sequence[float] | np.ndarray  # what callers hand in
 Modes = Float64[np.ndarray, " d"]
@@ -96,12 +97,8 @@ class MergedFlow:
 
     def weights(self, times: Numbers) -> tuple[Times, Float64[np.ndarray, "times d d"]]:
         """u(t) and U(t)."""
-        times = np.atleast_1d(np.asarray(times, dtype=np.float64))
-        if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) < 0).any():
-            raise ValueError("times must not be empty, be finite, begin at or after 0 and not decrease")
-        at, inverse = np.unique(times, return_inverse=True)
-        path, d = self._integrate(at)[inverse], len(self.moments.gain)
-        return path[:, 0], path[:, 1:].reshape(-1, d, d)
+        states, d = path(self._velocity, self.start, times), len(self.moments.gain)
+        return states[:, 0], states[:, 1:].reshape(-1, d, d)
 
     def modes(self, times: Numbers) -> Float64[np.ndarray, "times d"]:
         """u U_ii."""
@@ -143,14 +140,6 @@ class MergedFlow:
             elif curve[0] >= 0:
                 half[k] = 0.0
         return half
-
-    def _integrate(self, at: Times) -> np.ndarray:
-        if at[-1] == 0:
-            return self.start[None]
-        flow = solve_ivp(self._velocity, (0.0, at[-1]), self.start, t_eval=at, method="LSODA", rtol=1e-10, atol=1e-12)
-        if not flow.success:
-            raise RuntimeError(f"the flow could not be integrated to t = {at[-1]:g}: {flow.message}")
-        return flow.y.T
 
     def _velocity(self, _: float, state: np.ndarray) -> np.ndarray:
         """Eq 5.4: minus the gradient of the loss."""

@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.integrate import solve_ivp
 
+from models.flows import path
+
 Numbers = Sequence[float] | np.ndarray  # what callers hand in
 Modes = Float64[np.ndarray, " d"]
 Times = Float64[np.ndarray, " times"]
@@ -102,11 +104,7 @@ class PopulationFlow:
 
     def weights(self, times: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """value [times, heads], key and query [times, heads, rank, d]."""
-        times = np.atleast_1d(np.asarray(times, dtype=np.float64))
-        if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) < 0).any():
-            raise ValueError("times must not be empty, be finite, begin at or after 0 and not decrease")
-        at, inverse = np.unique(times, return_inverse=True)
-        return self._split(self._integrate(at)[inverse])
+        return self._split(path(self._velocity, self.start, times, rtol=1e-8, atol=1e-10))
 
     def matrices(self, times: Numbers) -> Float64[np.ndarray, "times d d"]:
         """M(t)."""
@@ -159,14 +157,6 @@ class PopulationFlow:
         key, query = np.split(path[..., 1:], 2, axis=-1)
         shape = (count, self.heads, self.rank, d)
         return path[..., 0], key.reshape(shape), query.reshape(shape)
-
-    def _integrate(self, at: Times) -> np.ndarray:
-        if at[-1] == 0:
-            return self.start[None]
-        flow = solve_ivp(self._velocity, (0.0, at[-1]), self.start, t_eval=at, method="LSODA", rtol=1e-8, atol=1e-10)
-        if not flow.success:
-            raise RuntimeError(f"the flow could not be integrated to t = {at[-1]:g}: {flow.message}")
-        return flow.y.T
 
     def _velocity(self, _: float, state: np.ndarray) -> np.ndarray:
         """Eq 45: minus half the gradient of the loss."""
