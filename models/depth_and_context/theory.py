@@ -27,6 +27,7 @@ from jaxtyping import Float64
 
 from models.depth_and_context.deterministic_equivalent import check_depth
 from models.depth_and_context.spectrum import Spectrum
+from models.flows import path
 
 Numbers = Sequence[float] | np.ndarray
 Modes = Float64[np.ndarray, " modes"]
@@ -98,7 +99,7 @@ class GammaFlow(ABC):
 
     def gamma(self, times: Numbers) -> Times:
         """gamma(t) from gamma(0) = 0."""
-        return _integrate(lambda _, state: np.array([self.velocity(float(state[0]))]), np.zeros(1), times)[:, 0]
+        return path(lambda _, state: np.array([self.velocity(float(state[0]))]), np.zeros(1), times)[:, 0]
 
     def loss(self, times: Numbers) -> Times:
         """L(t)."""
@@ -292,7 +293,7 @@ class FullAttentionFlow(RotatedFlow):
 
     def scale(self, times: Numbers) -> Times:
         """w(t)."""
-        return _integrate(lambda _, w: self._pace(w), np.array([self.init]), times)[:, 0]
+        return path(lambda _, w: self._pace(w), np.array([self.init]), times)[:, 0]
 
     def gamma(self, times: Numbers) -> Times:
         """2 w(t)^5."""
@@ -344,15 +345,3 @@ def check_times(times: Numbers) -> Times:
     if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) < 0).any():
         raise ValueError("times must not be empty, be finite, begin at or after 0 and not decrease")
     return times
-
-
-def _integrate(velocity, start: np.ndarray, times: Numbers) -> Float64[np.ndarray, "times states"]:
-    from scipy.integrate import solve_ivp
-
-    at, inverse = np.unique(check_times(times), return_inverse=True)
-    if at[-1] == 0:
-        return np.repeat(start[None], len(inverse), 0)
-    flow = solve_ivp(velocity, (0.0, at[-1]), start, t_eval=at, method="LSODA", rtol=1e-9, atol=1e-13)
-    if not flow.success:
-        raise RuntimeError(f"the flow could not be integrated to t = {at[-1]:g}: {flow.message}")
-    return flow.y.T[inverse]
