@@ -15,11 +15,24 @@ ANALYSES = {
     "mode_trajectories": "Fig 2: how each mode grows, and what is conserved",
     "loss_plateaus": "Fig 3A: plateaus and cliffs of the loss",
     "timescale_separation": "Fig 4: what the probes see of it",
+    "multi_head_plateaus": "Fig 1 of paper 001: plateaus, values and eigenvectors of several heads",
+    "multi_head_ranks": "Figs 2, 7, 9: plateaus and the rank of keys and queries",
+    "multi_head_variants": "Figs 3, 4, 5: softmax, initialisation, next-token loss",
+    "multi_head_algorithm": "section 3.3: principal component regression in context",
+    "merged_weights_flow": "Theorems 4.1 and 4.5 of paper 002: gradient flow and its limit",
+    "merged_weights_errors": "Theorem 4.2: prediction error on new prompts",
+    "merged_weights_shifts": "sections 4.2 and 4.3: task, query and covariate shift",
+    "depth_isotropic": "Figs 1, 2 of paper 003: isotropic data, depth against context",
+    "depth_whitening": "Fig 3: one fixed covariance, and its brittleness",
+    "depth_time": "Figs 4, 6: rotated covariances, the laws of time and depth, full attention",
+    "depth_width": "Fig 5: finite width and context, the best shape",
+    "sparse_solution": "Fig 2 of paper 004: how many sparse tasks are learned",
+    "sparse_scaling": "Figs 3, 4: scaling laws of time, size, data and compute",
 }
 
 SIZES = ("toy", "quick", "paper")
 
-_HELP = "Redraw the figures of paper 000 and judge each claim.\n\n" + "\n\n".join(
+_HELP = "Redraw the figures of the papers and judge each claim.\n\n" + "\n\n".join(
     f"{k}: {v}." for k, v in ANALYSES.items()
 )
 
@@ -56,7 +69,7 @@ def main(
         typer.echo(f"      {time.perf_counter() - start:.0f} s, {path}")
         for verdict in page.verdicts:
             typer.echo(f"      {verdict.verdict:>14}  {verdict.claim}")
-    title = "Exact learning dynamics of in-context learning: what holds" + (" (toy size)" if size == "toy" else "")
+    title = "Solvable models of in-context learning: what holds" + (" (toy size)" if size == "toy" else "")
     typer.echo(f"The report: {write_html(out / 'index.html', title, pages).resolve()}")
     if verdicts:
         write_markdown(verdicts, title, pages)

@@ -47,13 +47,14 @@ def draw(groups: dict[int, Group]):
             ax.plot(fine, exact[:, k], **EXACT, label="exact flow" if k == 0 else None)
         ax.set(title=f"N = {n}", xscale="log", xlim=(fine[0], fine[-1]), xlabel="time (learning rate x step)")
         ax = axes[1, column]
-        weights = [alignment.weights for alignment in group.alignments["exact"]]
-        for key, label, colour in (
-            ("first", "||p2||²", "#1f6fb4"),
-            ("second", "||q1||²", "#d1603d"),
-            ("conserved", "||p2||² - ||q1||²", "#444"),
+        aligned = group.alignments["exact"]
+        first, second = (np.stack([a.weights[name].to_numpy()[1:] for a in aligned]) for name in ("p2", "q1"))
+        for values, label, colour in (
+            (first, "||p2||²", "#1f6fb4"),
+            (second, "||q1||²", "#d1603d"),
+            (first - second, "||p2||² - ||q1||²", "#444"),
         ):
-            band(ax, times[1:], np.stack([w[key].to_numpy()[1:] for w in weights]), colour, label)
+            band(ax, times[1:], values, colour, label)
         ax.set(xscale="log", xlim=(fine[0], fine[-1]), xlabel="time (learning rate x step)")
     axes[0, 0].set_ylabel("amplitude a = p q")
     axes[1, 0].set_ylabel("squared norm")

@@ -3,11 +3,13 @@
 import base64
 import io
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from jinja2 import Environment
 from matplotlib.figure import Figure
 
+from analyses.papers import PAPERS
 from analyses.verdicts import Verdict, table
 
 _STYLE = """
@@ -23,10 +25,10 @@ _PAGE = Environment(autoescape=True).from_string("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{ title }}</title><style>{{ style | safe }}</style></head><body>
 <h1>{{ title }}</h1>
-<p>Claims of Mainali &amp; Teixeira, <em>Exact learning dynamics of in-context learning in linear transformers and its
-application</em>, each trained again from scratch and judged. Numbers are means and standard deviations over seeds.
-&ldquo;Printed&rdquo; is the theory as the paper gives it; &ldquo;exact&rdquo; keeps the noise of finite contexts, which it drops.</p>
-{% for page in pages %}
+{% for number, group in pages | groupby("paper") %}{% set paper = papers[number] %}
+<p>Claims of {{ paper.authors }}, <em>{{ paper.title }}</em>, each trained again from scratch and judged. Numbers are
+means and standard deviations over seeds. {{ paper.note }}</p>
+{% for page in group %}
 {% if pages | length > 1 %}<h2 id="{{ page.name }}">{{ page.title }}</h2>{% endif %}
 <p>{{ page.summary }}</p>
 <p class="facts">{{ page.facts }}</p>
@@ -37,6 +39,7 @@ application</em>, each trained again from scratch and judged. Numbers are means 
 <td class="verdict {{ 'holds' if v.verdict == 'holds' else 'part' if 'part' in v.verdict else 'fails' }}">{{ v.verdict }}</td>
 <td>{{ v.why }}</td></tr>
 {% endfor %}</table>
+{% endfor %}
 {% endfor %}
 </body></html>
 """)
@@ -53,26 +56,32 @@ class Page:
     figure: Figure
     caption: str
     verdicts: list[Verdict]
+    paper: str = "000"  # a key of PAPERS
+
+    @cached_property
+    def png(self) -> bytes:
+        """The figure, drawn once: that is most of the price of a page."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
 
     @property
     def picture(self) -> str:
         """The figure as base64 PNG."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=110)
-        return base64.b64encode(buffer.getvalue()).decode()
+        return base64.b64encode(self.png).decode()
 
     def write(self, directory: Path) -> Path:
         """figure.png, verdicts.csv and index.html under directory/name; the HTML file."""
         folder = directory / self.name
         folder.mkdir(parents=True, exist_ok=True)
-        self.figure.savefig(folder / "figure.png", dpi=110)
+        (folder / "figure.png").write_bytes(self.png)
         table(self.verdicts).to_csv(folder / "verdicts.csv", index=False)
         return write_html(folder / "index.html", self.title, [self])
 
 
 def write_html(path: Path, title: str, pages: list[Page]) -> Path:
     """One or several pages in one self-contained file."""
-    path.write_text(_PAGE.render(title=title, pages=pages, style=_STYLE), encoding="utf-8")
+    path.write_text(_PAGE.render(title=title, pages=pages, papers=PAPERS, style=_STYLE), encoding="utf-8")
     return path
 
 
@@ -80,7 +89,7 @@ def write_markdown(path: Path, title: str, pages: list[Page]) -> Path:
     """The verdicts alone, as Markdown."""
     lines = [f"# {title}", ""]
     for page in pages:
-        lines += [f"## {page.title}", "", page.summary, "", f"*{page.facts}*", ""]
+        lines += [f"## Paper {page.paper} · {page.title}", "", page.summary, "", f"*{page.facts}*", ""]
         lines += ["| claim | where printed | measured | verdict | why |", "|---|---|---|---|---|"]
         for v in page.verdicts:
             cells = [v.claim, v.printed, v.measured, f"**{v.verdict}**", v.why]

@@ -6,10 +6,20 @@ from typing import Annotated
 
 import typer
 
+from models.depth_and_context.presets import PRESETS as DEPTH_AND_CONTEXT
 from models.linear_icl.presets import PRESETS as LINEAR_ICL
+from models.merged_weights.presets import PRESETS as MERGED_WEIGHTS
+from models.multi_head.presets import PRESETS as MULTI_HEAD
+from models.multitask_sparse.presets import PRESETS as MULTITASK_SPARSE
 from models.training import DivergedError
 
-MODELS = {"linear-icl": ("In-context vector regression with one linear attention head (paper 000)", LINEAR_ICL)}
+MODELS = {
+    "linear-icl": ("In-context vector regression with one linear attention head (paper 000)", LINEAR_ICL),
+    "multi-head": ("In-context scalar regression with several linear heads of low rank (paper 001)", MULTI_HEAD),
+    "merged-weights": ("In-context scalar regression with one head of merged weights (paper 002)", MERGED_WEIGHTS),
+    "depth-and-context": ("In-context regression with deep linear attention (paper 003)", DEPTH_AND_CONTEXT),
+    "multitask-sparse": ("Many sparse tasks with linear self-attention (paper 004)", MULTITASK_SPARSE),
+}
 
 RUNS = Path("checkpoints/runs")
 

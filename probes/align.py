@@ -1,22 +1,29 @@
 """Theory laid over a run: mode by mode, what was predicted and what happened.
 
-A theory here is anything with the few methods of `Theory`; the solvable models bring theirs. How its quantities are
+A theory here is anything with the few members of `Theory`; the solvable models bring theirs. How its quantities are
 read off the checkpoints stands in the run itself (`run.theory`, written by who trained it):
 
-    time_per_step   theory time per update
-    mode_product    names of the two matrices whose product carries the modes, and
-    mode_basis      the orthonormal columns u_k in which it is diagonal:  a_k = u_k^T (P Q) u_k
-    conserved       the two matrices whose squared norms differ by a constant
-    null            matrices that should stay zero
+    time_per_step     theory time per update
+    mode_product      names of the tensors whose product carries the modes
+    mode_subscripts   how they are multiplied, in einsum's letters; by default "ij,jk->ik", two matrices.
+                      An outcome of one letter is the amplitudes themselves; one of two letters is a matrix M, and
+    mode_basis        the orthonormal columns u_k in which it is diagonal:  a_k = u_k^T M u_k
+    conserved         tensors whose squared norms differ by constants: first - second, first - third, ...
+    conserved_axes    how many leading axes (heads, layers) each have a constant of their own; by default 0
+    null              tensors that should stay zero
+
+The last three may be left out.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float64
+from torch import Tensor
 
 from checkpoints import Run
 from probes.times import half_time
@@ -53,6 +60,10 @@ class Theory(Protocol):
         """Expected loss at each time."""
         ...
 
+    def conserved(self, times: np.ndarray) -> np.ndarray:
+        """Conserved quantities [times, quantities], in the order of the run's; [times, 0] if there are none."""
+        ...
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -62,7 +73,9 @@ class Alignment:
     trajectories   one row per checkpoint and mode: step, time, predicted, measured
     loss           one row per logged step: time, predicted, measured
     loss_r2        of the measured loss, averaged in bins of ln(time) with at least 8 steps, against the predicted one
-    weights        one row per checkpoint: the conserved quantity, its scale, the norm of the null blocks
+    conserved      one row per checkpoint and conserved quantity: step, time, predicted, measured
+    weights        one row per checkpoint: step, time, squared norm of each conserved tensor, their sum (scale), norm of
+                   the null tensors
     """
 
     theory: str
@@ -70,18 +83,23 @@ class Alignment:
     trajectories: pd.DataFrame
     loss: pd.DataFrame
     loss_r2: float
+    conserved: pd.DataFrame
     weights: pd.DataFrame
 
     @property
     def conserved_drift(self) -> float:
-        """Largest change of ||P||^2 - ||Q||^2 over the run, as a fraction of ||P||^2 + ||Q||^2 at the end."""
-        change = (self.weights["conserved"] - self.weights["conserved"].iloc[0]).abs().max()
+        """Largest change of a conserved quantity over the run, as a fraction of all squared norms at the end."""
+        if self.conserved.empty:
+            return float("nan")
+        each = self.conserved.groupby("quantity")["measured"]
+        change = (self.conserved["measured"] - each.transform("first")).abs().max()
         return float(change / self.weights["scale"].iloc[-1])
 
     @property
     def null_growth(self) -> float:
-        """Norm of the null blocks at the end, as a fraction of the norm of the active ones."""
-        return float(self.weights["null"].iloc[-1] / np.sqrt(self.weights["scale"].iloc[-1]))
+        """Norm of the null tensors at the end, as a fraction of that of the conserved ones; NaN if there are none."""
+        scale = float(self.weights["scale"].iloc[-1])
+        return float(self.weights["null"].iloc[-1]) / scale**0.5 if scale > 0 else float("nan")
 
 
 def align(run: Run, theory: Theory) -> Alignment:
@@ -90,37 +108,58 @@ def align(run: Run, theory: Theory) -> Alignment:
         raise ValueError(f"run {run.name!r} does not say how its weights relate to a theory: run.json has no 'theory'")
     if len(run.steps) < 3:
         raise ValueError(f"run {run.name!r} has {len(run.steps)} checkpoints: at least 3 are needed")
-    pace = float(run.theory["time_per_step"])
-    steps = np.array(run.steps)
-    measured, weights = _read(run)
-    predicted = theory.modes(pace * steps)
-    if predicted.shape != measured.shape:
-        raise ValueError(f"the theory has {predicted.shape[1]} modes and run {run.name!r} has {measured.shape[1]}")
+    steps, pace = np.array(run.steps), float(run.theory["time_per_step"])
+    read = [_read({k: t.double() for k, t in run.checkpoint(step).items()}, run.theory) for step in run.steps]
+    measured, constants = (np.stack([getattr(one, field) for one in read]) for field in ("modes", "conserved"))
+    predicted, constant = theory.modes(pace * steps), theory.conserved(pace * steps)
+    for what, expected, found in (("modes", predicted, measured), ("conserved quantities", constant, constants)):
+        if expected.shape != found.shape:
+            raise ValueError(f"the theory has {expected.shape[1]} {what} and run {run.name!r} has {found.shape[1]}")
     loss = pd.DataFrame({"time": pace * run.metrics.index.to_numpy(), "measured": run.metrics["loss"].to_numpy()})
     loss["predicted"] = theory.loss(loss["time"].to_numpy())
     return Alignment(
         theory.name,
         _by_mode(predicted, measured, pace * steps, theory),
-        _long(predicted, measured, steps, pace),
+        _long("mode", predicted, measured, steps, pace),
         loss,
         _binned_r2(loss),
-        weights.assign(step=steps, time=pace * steps),
+        _long("quantity", constant, constants, steps, pace),
+        pd.DataFrame([one.norms for one in read]).assign(step=steps, time=pace * steps),
     )
 
 
-def _read(run: Run) -> tuple[np.ndarray, pd.DataFrame]:
-    """Amplitudes [checkpoints, modes], and norms of the blocks."""
-    assert run.theory is not None  # align checked
-    basis = torch.tensor(run.theory["mode_basis"], dtype=torch.float64)
-    first, second = run.theory["mode_product"]
-    amplitudes, rows = [], []
-    for step in run.steps:
-        tensors = {name: tensor.double() for name, tensor in run.checkpoint(step).items()}
-        amplitudes.append((basis * (tensors[first] @ tensors[second] @ basis)).sum(0).numpy())
-        p, q = (float(tensors[name].square().sum()) for name in run.theory["conserved"])
-        null = float(sum(tensors[name].square().sum() for name in run.theory["null"])) ** 0.5
-        rows.append({"conserved": p - q, "scale": p + q, "first": p, "second": q, "null": null})
-    return np.stack(amplitudes), pd.DataFrame(rows)
+@dataclass(frozen=True)
+class _Reading:
+    """What theory speaks of, in one checkpoint."""
+
+    modes: np.ndarray
+    conserved: np.ndarray
+    norms: dict[str, float]
+
+
+def _read(tensors: Mapping[str, Tensor], section: Mapping[str, Any]) -> _Reading:
+    product = torch.einsum(
+        section.get("mode_subscripts", "ij,jk->ik"), *(tensors[name] for name in section["mode_product"])
+    )
+    if product.ndim == 2:
+        basis = torch.tensor(section["mode_basis"], dtype=torch.float64)
+        product = (basis * (product @ basis)).sum(0)
+    kept = section.get("conserved_axes", 0)
+    names = section.get("conserved", ())
+    squares = [_squares(tensors[name], kept) for name in names]
+    constants = [(squares[0] - other).flatten() for other in squares[1:]]
+    norms = {name: float(square.sum()) for name, square in zip(names, squares, strict=True)}
+    null = float(sum(tensors[name].square().sum() for name in section.get("null", ()))) ** 0.5
+    return _Reading(
+        product.numpy(),
+        torch.cat(constants).numpy() if constants else np.empty(0),
+        norms | {"scale": sum(norms.values()), "null": null},
+    )
+
+
+def _squares(tensor: Tensor, kept: int) -> Tensor:
+    """Squared norms, one for each index of the leading axes that are kept."""
+    return tensor.square().reshape(*tensor.shape[:kept], -1).sum(-1)
 
 
 def _by_mode(predicted: np.ndarray, measured: np.ndarray, times: Times, theory: Theory) -> pd.DataFrame:
@@ -151,13 +190,13 @@ def _recent(values: np.ndarray, times: Times) -> float:
     return float(values[times >= 0.8 * times[-1]].mean())
 
 
-def _long(predicted: np.ndarray, measured: np.ndarray, steps: np.ndarray, pace: float) -> pd.DataFrame:
-    count, modes = predicted.shape
+def _long(what: str, predicted: np.ndarray, measured: np.ndarray, steps: np.ndarray, pace: float) -> pd.DataFrame:
+    count, each = predicted.shape
     return pd.DataFrame(
         {
-            "step": np.repeat(steps, modes),
-            "time": np.repeat(pace * steps, modes),
-            "mode": np.tile(np.arange(modes), count),
+            "step": np.repeat(steps, each),
+            "time": np.repeat(pace * steps, each),
+            what: np.tile(np.arange(each), count),
             "predicted": predicted.ravel(),
             "measured": measured.ravel(),
         }

@@ -76,6 +76,63 @@ def test_drift_of_the_conserved_quantity_and_growth_of_the_null_blocks_by_hand(t
     assert found.null_growth == pytest.approx(np.sqrt(32 / 26))
 
 
+class Resting:
+    """A theory of two modes, of heads that do nothing."""
+
+    name = "resting"
+    fixed_point = np.array([1.0, 1.0])
+    half_times = np.array([1.0, 1.0])
+
+    def __init__(self, quantities: int) -> None:
+        self.quantities = quantities
+
+    def modes(self, times):
+        return np.ones((len(times), 2))
+
+    def loss(self, times):
+        return np.ones(len(times))
+
+    def conserved(self, times):
+        return np.zeros((len(times), self.quantities))
+
+
+def test_modes_of_several_heads_and_a_constant_for_each_head_by_hand(tmp_path):
+    section = {
+        "time_per_step": 1.0,
+        "mode_product": ["v", "k", "q"],
+        "mode_subscripts": "h,hi,hj->ij",
+        "mode_basis": [[1, 0], [0, 1]],
+        "conserved": ["v", "k"],
+        "conserved_axes": 1,
+    }
+    k = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    with RunWriter(tmp_path / "run", theory=section) as writer:
+        for step in range(4):
+            writer.log(step, loss=1.0)
+            writer.save(step, {"v": torch.tensor([1.0, step]), "k": k, "q": 3 * k})
+    found = probes.align(open_run(tmp_path / "run"), Resting(2))
+    # head 0 writes 1 x 3 along the first axis, head 1 step x 2 x 6 along the second
+    np.testing.assert_allclose(found.trajectories["measured"], [3, 0, 3, 12, 3, 24, 3, 36])
+    np.testing.assert_allclose(found.conserved["measured"], [0, -4, 0, -3, 0, 0, 0, 5])
+    assert found.conserved_drift == pytest.approx(9 / (1 + 9 + 1 + 4))
+    assert found.null_growth == 0
+    with pytest.raises(ValueError, match="the theory has 1 conserved quantities and run 'run' has 2"):
+        probes.align(open_run(tmp_path / "run"), Resting(1))
+
+
+def test_amplitudes_saved_as_they_are_need_no_basis_and_nothing_has_to_be_conserved(tmp_path):
+    section = {"time_per_step": 1.0, "mode_product": ["a"], "mode_subscripts": "k->k"}
+    with RunWriter(tmp_path / "run", theory=section) as writer:
+        for step in range(3):
+            writer.log(step, loss=1.0)
+            writer.save(step, {"a": torch.tensor([step, 2.0 * step])})
+    found = probes.align(open_run(tmp_path / "run"), Resting(0))
+    np.testing.assert_allclose(found.trajectories["measured"], [0, 0, 1, 2, 2, 4])
+    assert np.isnan(found.conserved_drift)
+    assert np.isnan(found.null_growth)
+    assert found.conserved.empty
+
+
 def test_the_reference_run_sides_with_the_exact_flow(reference):
     exact = probes.align(reference, exact_theory(reference.config, reference.theory))
     printed = probes.align(reference, printed_theory(reference.config))

@@ -141,7 +141,7 @@ def test_times_may_repeat_or_be_zero_but_must_be_times():
     twice = theory.modes([1.0, 1.0, 2.0])
     np.testing.assert_array_equal(twice[0], twice[1])
     assert (twice[2] > twice[1]).all()
-    assert PrintedTheory([1, 0.5], 16, 1e-3).conserved([0.0, 1.0]).tolist() == [0, 0]
+    assert PrintedTheory([1, 0.5], 16, 1e-3).conserved([0.0, 1.0]).tolist() == [[0], [0]]
     for bad in ([], [np.nan], [-1.0], [2.0, 1.0]):
         with pytest.raises(ValueError, match="times must not be empty"):
             theory.modes(bad)

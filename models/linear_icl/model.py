@@ -23,6 +23,7 @@ from torch import Tensor
 
 from models.linear_icl.task import Prompts, PromptStream, draw_basis, draw_tasks
 from models.linear_icl.theory import ExactTheory, PrintedTheory, check_setting
+from models.streams import next_of_all
 
 BLOCKS = ("p1", "p2", "q1", "q2")
 
@@ -95,9 +96,7 @@ class LinearICL:
 
     def update(self) -> Mapping[str, Tensor]:
         """One SGD update on one batch per seed; the loss before it."""
-        drawn = [stream.next() for stream in self.streams]
-        prompts = Prompts(*(torch.stack([getattr(p, f) for p in drawn]) for f in ("covariance", "query", "task")))
-        loss, gradient = loss_and_gradient(self.blocks, prompts, self.config.context)
+        loss, gradient = loss_and_gradient(self.blocks, next_of_all(self.streams), self.config.context)
         for name in BLOCKS:
             self.blocks[name].sub_(gradient[name], alpha=self.config.learning_rate)
         return {"loss": loss}

@@ -17,6 +17,7 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from models.linear_icl.theory import Numbers, check_setting
+from models.streams import Stream
 
 
 @dataclass(frozen=True)
@@ -68,48 +69,19 @@ def context_from_tokens(
     return x.mT @ x / context
 
 
-class PromptStream:
-    """An endless, reproducible stream of batches for one seed; its place can be saved and restored exactly.
-
-    Batches are drawn a few dozen at a time, because drawing costs more calls than arithmetic. The place is the state of
-    the generator at the start of the current block, and how many of its batches have been handed out.
-    """
-
-    BLOCK = 64
+class PromptStream(Stream[Prompts]):
+    """Prompts without end for one seed, of the given tasks or, without any, of a new one each."""
 
     def __init__(
         self, eigenvalues: Numbers, context: int, tasks: Float64[Tensor, "count d"] | None, batch: int, seed: int
     ) -> None:
         check_setting(eigenvalues, context, 1.0)
-        if batch < 1:
-            raise ValueError(f"batch is {batch}: at least one prompt is needed")
         self.eigenvalues = torch.as_tensor(np.asarray(eigenvalues), dtype=torch.float64)
-        self.context, self.tasks, self.batch = context, tasks, batch
-        self._generator = torch.Generator().manual_seed(seed)
-        self._draw_block()
+        self.context, self.tasks = context, tasks
+        super().__init__(self._draw_prompts, batch, seed)
 
-    def next(self) -> Prompts:
-        """The next batch."""
-        if self._used == self.BLOCK:
-            self._draw_block()
-        rows = slice(self._used * self.batch, (self._used + 1) * self.batch)
-        self._used += 1
-        block = self._block
-        return Prompts(block.covariance[rows], block.query[rows], block.task[rows])
-
-    def state(self) -> dict[str, Tensor]:
-        """Where the stream is."""
-        return {"generator": self._block_start, "used": torch.tensor(self._used)}
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go to a place."""
-        self._generator.set_state(state["generator"])
-        self._draw_block()
-        self._used = int(state["used"])
-
-    def _draw_block(self) -> None:
-        self._block_start, self._used = self._generator.get_state(), 0
-        count, generator, d = self.BLOCK * self.batch, self._generator, len(self.eigenvalues)
+    def _draw_prompts(self, count: int, generator: Generator) -> Prompts:
+        d = len(self.eigenvalues)
         draw_context = context_from_wishart if self.context >= d else context_from_tokens
         covariance = draw_context(self.eigenvalues, self.context, count, generator)
         query = torch.randn(count, d, generator=generator, dtype=torch.float64) * self.eigenvalues.sqrt()
@@ -117,4 +89,4 @@ class PromptStream:
             task = torch.randn(count, d, generator=generator, dtype=torch.float64)
         else:
             task = self.tasks[torch.randint(len(self.tasks), (count,), generator=generator)]
-        self._block = Prompts(covariance, query, task)
+        return Prompts(covariance, query, task)

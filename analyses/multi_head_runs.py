@@ -1,0 +1,164 @@
+"""The runs behind the pages on paper 001: trained once, kept, and found again by the next page.
+
+Fig 1 has four heads for four eigenvectors; Figs 2 and 8 eight eigenvectors, nine heads and several ranks; the variants
+change one thing of Fig 1. Sizes: toy (seconds, for tests), quick (six seeds, as in print), paper (smaller start, less
+noise, ten seeds).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from checkpoints import Run, open_run, schedules
+from models.multi_head.model import WEIGHTS, MultiHead, MultiHeadConfig, population_flow
+from models.multi_head.softmax import SoftmaxMultiHead
+from models.multi_head.theory import PopulationFlow, plateau_losses
+from models.training import train
+from probes import Alignment, Factored, align
+
+RUNS = Path("checkpoints/runs")
+SEEDS = {"toy": 2, "quick": 6, "paper": 10}
+
+FIGURE_1 = MultiHeadConfig()
+HARMONIC = tuple(1 / d / sum(1 / k for k in range(1, 9)) for d in range(1, 9))  # lambda_d = 1 / d, trace 1
+FIGURE_2 = MultiHeadConfig(eigenvalues=HARMONIC, heads=9, batch=256)
+FIGURE_7 = MultiHeadConfig(context=32, heads=5)
+FIGURE_9 = MultiHeadConfig(eigenvalues=(0.35, 0.35, 0.15, 0.15))
+
+CIRCUITS = {
+    "qk": lambda tensors: Factored(tensors["key"].mT[None], tensors["query"][None]),
+    "product": lambda tensors: Factored(
+        (tensors["value"][:, None, None] * tensors["key"]).flatten(0, 1).mT[None, None],
+        tensors["query"].flatten(0, 1)[None, None],
+    ),
+}
+"""Keys against queries of each head, and what all heads do together, for `probes.measure`."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Several seeds of one setting, each beside its own population flow."""
+
+    config: MultiHeadConfig
+    runs: list[Run]
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """L(M_m), m = 0 .. D (Eqs 5, 12)."""
+        return plateau_losses(self.config.eigenvalues, self.config.inverse_context)
+
+    @cached_property
+    def flows(self) -> list[PopulationFlow]:
+        """Eq 45 from each run's own start."""
+        return [population_flow(run.config, run.theory or {}, run.checkpoint(run.steps[0])) for run in self.runs]
+
+    @cached_property
+    def alignments(self) -> list[Alignment]:
+        """Each run beside its flow."""
+        return [align(run, flow) for run, flow in zip(self.runs, self.flows, strict=True)]
+
+    @cached_property
+    def half_times(self) -> np.ndarray:
+        """When each mode was half learned: [seeds, modes], infinity where it was not."""
+        return np.stack([a.modes["measured_half_time"].to_numpy() for a in self.alignments])
+
+    @cached_property
+    def loss(self) -> np.ndarray:
+        """The expected loss of the weights at every step: [seeds, steps]."""
+        return np.stack([run.metrics["expected_loss"].to_numpy() for run in self.runs])
+
+    @cached_property
+    def times(self) -> np.ndarray:
+        """Theory time of every step."""
+        return self.config.learning_rate * self.runs[0].metrics.index.to_numpy()
+
+    @property
+    def seeds(self) -> range:
+        """Indices of the runs."""
+        return range(len(self.runs))
+
+    def weights(self, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Times of the checkpoints, and value, key and query at each of them, in the eigenbasis."""
+        run = self.runs[seed]
+        basis = torch.tensor((run.theory or {})["mode_basis"], dtype=torch.float64)
+        parts = [run.checkpoint(step) for step in run.steps]
+        stacked = {name: torch.stack([part[name] for part in parts]) for name in WEIGHTS}
+        turned = {name: (t @ basis if name != "value" else t).numpy() for name, t in stacked.items()}
+        return self.config.learning_rate * np.array(run.steps), turned
+
+    @property
+    def facts(self) -> str:
+        """What was run, in a line."""
+        c = self.config
+        return (
+            f"eigenvalues {', '.join(f'{s:.3g}' for s in c.eigenvalues)}; N {'up to' if c.next_token else '='} {c.context}; "
+            f"H = {c.heads}, R = {c.rank}; w_init = {c.init:g}; learning rate {c.learning_rate:g}, batch {c.batch}, "
+            f"{self.runs[0].steps[-1]} steps, {len(self.runs)} seeds"
+        )
+
+
+def figure_1(size: str, runs: Path = RUNS) -> Group:
+    """D = 4, N = 31, four heads of rank one."""
+    if size == "paper":
+        return _group(replace(FIGURE_1, init=0.1, learning_rate=0.5), "figure-1", 30000, size, runs)
+    return _group(_sized(FIGURE_1, size), "figure-1", {"toy": 700, "quick": 4000}[size], size, runs)
+
+
+def of_context(context: int, size: str, runs: Path = RUNS) -> Group:
+    """The same as Fig 1 with longer or shorter prompts."""
+    if context == FIGURE_1.context:
+        return figure_1(size, runs)
+    config, steps = replace(_sized(FIGURE_1, size), context=context), {"toy": 700, "quick": 4000, "paper": 12000}[size]
+    return _group(config, f"figure-1-N{context}", steps, size, runs)
+
+
+def next_token(size: str, runs: Path = RUNS) -> Group:
+    """Fig 5: every prefix of a sequence of 31 examples."""
+    config = replace(_sized(FIGURE_1, size), next_token=True, batch={"toy": 16, "quick": 64, "paper": 128}[size])
+    config = replace(config, learning_rate=0.5)  # short prefixes are noisy
+    return _group(config, "figure-5", {"toy": 700, "quick": 8000, "paper": 12000}[size], size, runs)
+
+
+def of_rank(rank: int, size: str, runs: Path = RUNS) -> Group:
+    """Fig 2: D = 8, nine heads of rank R."""
+    steps = {"toy": 700, "quick": 16000 if rank == 1 else 8000, "paper": 40000 if rank == 1 else 16000}[size]
+    return _group(replace(_sized(FIGURE_2, size), rank=rank), f"figure-2-R{rank}", steps, size, runs)
+
+
+def value_weights(rank: int, size: str, runs: Path = RUNS) -> Group:
+    """Fig 7: D = 4, five heads of rank R."""
+    steps = {"toy": 700, "quick": 4000, "paper": 8000}[size]
+    return _group(replace(_sized(FIGURE_7, size), rank=rank), f"figure-7-R{rank}", steps, size, runs)
+
+
+def repeated(size: str, runs: Path = RUNS) -> Group:
+    """Fig 9: two eigenvalues, twice each."""
+    return _group(_sized(FIGURE_9, size), "figure-9", {"toy": 700, "quick": 4000, "paper": 8000}[size], size, runs)
+
+
+def softmax(size: str, runs: Path = RUNS) -> list[Run]:
+    """Fig 3: softmax attention."""
+    config = replace(_sized(FIGURE_1, size), init=0.1 if size != "toy" else 1.0, batch={"toy": 16}.get(size, 128))
+    steps = {"toy": 200, "quick": 4000, "paper": 12000}[size]
+    return _train(partial(SoftmaxMultiHead, config), "figure-3", steps, size, runs)
+
+
+def _sized(config: MultiHeadConfig, size: str) -> MultiHeadConfig:
+    """Toy: fast and rough, but modes are learned. Paper: half of the noise."""
+    if size == "toy":
+        return replace(config, batch=32, init=1.0)
+    return replace(config, learning_rate=0.5) if size == "paper" else config
+
+
+def _group(config: MultiHeadConfig, name: str, steps: int, size: str, runs: Path) -> Group:
+    return Group(config, _train(partial(MultiHead, config), name, steps, size, runs))
+
+
+def _train(make: Callable[[Sequence[int]], MultiHead], name: str, steps: int, size: str, runs: Path) -> list[Run]:
+    schedule = schedules.log_spaced(steps, 14 if size == "toy" else 150)
+    paths = train(make, range(SEEDS[size]), runs / f"multi-head-{size}", name, steps, schedule)
+    return [open_run(path) for path in paths]

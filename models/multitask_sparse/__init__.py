@@ -1,0 +1,1 @@
+"""Multitask sparse feature regression with linear self-attention (paper 004): tasks, model, theory."""
