@@ -2,7 +2,7 @@
 
 Trains softmax heads (six seeds, about 15 s on one core) and the next-token loss (20 s), and integrates the flow from
 starts of five sizes (10 s). Expect: three or four drops with softmax; escape times that go as 1 / start and no plateau
-from a large one; plateaus of the next-token loss within 2.5 % of Eq 12.
+from a large one; plateaus of the next-token loss within 1.5 % of Eq 12.
 """
 
 from dataclasses import replace
