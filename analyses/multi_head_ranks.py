@@ -1,7 +1,7 @@
 """Figs 2, 7, 8 and 9 of paper 001: what the rank of keys and queries does to the plateaus.
 
-Trains eight eigenvectors with nine heads of rank 1, 2, 4, 8 (six seeds each, about 35 s on one core), four eigenvectors
-with five heads of rank 1, 2, 4 (15 s) and repeated eigenvalues (5 s). Expect: plateaus where m is divisible by R, D / R
+Trains eight eigenvectors with nine heads of rank 1, 2, 4, 8 (six seeds each, about 45 s on one core), four eigenvectors
+with five heads of rank 1, 2, 4 (18 s) and repeated eigenvalues (6 s). Expect: plateaus where m is divisible by R, D / R
 heads that grow, all ranks at the same end.
 """
 

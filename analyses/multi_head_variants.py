@@ -1,8 +1,8 @@
 """Figs 3, 4 and 5 of paper 001: softmax attention, larger and smaller starts, and the next-token loss.
 
 Trains softmax heads (six seeds, about 15 s on one core) and the next-token loss (20 s), and integrates the flow from
-starts of five sizes (10 s). Expect: three or four drops with softmax; escape times that go as 1 / start and no plateau
-from a large one; plateaus of the next-token loss within 2.5 % of Eq 12.
+starts of five sizes (10 s). Expect: two to five drops with softmax; escape times that go as 1 / start and no plateau
+from a large one; plateaus of the next-token loss within 1.5 % of Eq 12.
 """
 
 from dataclasses import replace
