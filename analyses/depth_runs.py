@@ -3,7 +3,6 @@
 Sizes: toy (seconds, for tests), quick (the demo), paper (the dimension of the printed figures, more seeds).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,16 +20,6 @@ from models.training import train
 
 RUNS = Path("checkpoints/runs")
 SEEDS = {"toy": 2, "quick": 3, "paper": 6}
-
-
-def circuits_of(run: Run) -> Mapping:
-    """What `probes.measure` should look at: [layer, head, rows, columns]."""
-    if run.config["model"] == "reduced":
-        return {"gamma": lambda tensors: tensors["gamma"][:, None]}
-    return {
-        "ov": lambda tensors: tensors["w_v"][None, None],
-        "qk": lambda tensors: (tensors["w_k"].mT @ tensors["w_q"])[None, None],
-    }
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 import probes
 from analyses.draw import EXACT, PRINTED, mode_colours, panels
-from analyses.multi_head_runs import CIRCUITS, RUNS, Group, figure_1
+from analyses.multi_head_runs import RUNS, Group, figure_1
 from analyses.page import Page
 from analyses.verdicts import FAILS, HOLDS, IN_PART, Verdict, judge, percent, spread
 from models.multi_head.reduced import ScalarTheory, escape_times, printed_escape_time
@@ -79,7 +79,7 @@ def counted(group: Group) -> list[tuple[int, float]]:
     """(m, effective rank of what all heads do together / that of Eq 4) at every clear plateau, through `probes.measure`."""
     ends, found = group.flows[0].fixed_point, []
     for seed, run in enumerate(group.runs):
-        table = probes.measure(run, circuits={"product": CIRCUITS["product"]}, removed=0)
+        table = probes.measure(run, circuits="product", removed=0)
         ranks = table.loc[table["probe"] == "effective_rank", ["step", "value"]]
         times, values = group.config.learning_rate * ranks["step"].to_numpy(), ranks["value"].to_numpy()
         drops = np.concatenate((np.sort(group.half_times[seed]), [np.inf]))

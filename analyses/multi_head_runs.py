@@ -18,7 +18,7 @@ from models.multi_head.model import WEIGHTS, MultiHead, MultiHeadConfig, populat
 from models.multi_head.softmax import SoftmaxMultiHead
 from models.multi_head.theory import PopulationFlow, plateau_losses
 from models.training import train
-from probes import Alignment, Factored, align
+from probes import Alignment, align
 
 RUNS = Path("checkpoints/runs")
 SEEDS = {"toy": 2, "quick": 6, "paper": 10}
@@ -28,15 +28,6 @@ HARMONIC = tuple(1 / d / sum(1 / k for k in range(1, 9)) for d in range(1, 9))  
 FIGURE_2 = MultiHeadConfig(eigenvalues=HARMONIC, heads=9, batch=256)
 FIGURE_7 = MultiHeadConfig(context=32, heads=5)
 FIGURE_9 = MultiHeadConfig(eigenvalues=(0.35, 0.35, 0.15, 0.15))
-
-CIRCUITS = {
-    "qk": lambda tensors: Factored(tensors["key"].mT[None], tensors["query"][None]),
-    "product": lambda tensors: Factored(
-        (tensors["value"][:, None, None] * tensors["key"]).flatten(0, 1).mT[None, None],
-        tensors["query"].flatten(0, 1)[None, None],
-    ),
-}
-"""Keys against queries of each head, and what all heads do together, for `probes.measure`."""
 
 
 @dataclass(frozen=True)

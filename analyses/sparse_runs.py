@@ -1,6 +1,5 @@
 """The runs behind the pages on paper 004: trained once, kept, and found again by the next page."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -8,18 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from checkpoints import Run, open_run, schedules
-from models.multitask_sparse.model import MultitaskAttention, MultitaskConfig, flow_of, matrix_of
+from models.multitask_sparse.model import MultitaskAttention, MultitaskConfig, flow_of
 from models.multitask_sparse.theory import FullFlow, TaskFlow
 from models.training import train
 
 RUNS = Path("checkpoints/runs")
 SEEDS = {"toy": 2, "quick": 5, "paper": 10}
-
-CIRCUITS: Mapping = {
-    "ov": lambda tensors: matrix_of(tensors["v"])[None, None],
-    "qk": lambda tensors: matrix_of(tensors["w"]).mT[None, None],
-}
-"""What `probes.measure` should look at: V and W, [layer, head, rows, columns]."""
 
 
 @dataclass(frozen=True)

@@ -91,25 +91,34 @@ SOLVABLE: dict[str, dict[str, Builder]] = {
     },
     "multi-head": {
         "qk": lambda tensors: Factored(tensors["key"].mT[None], tensors["query"][None]),
-        "product": lambda tensors: torch.einsum("h,hri,hrj->ij", tensors["value"], tensors["key"], tensors["query"])[
-            None, None
-        ],
+        "product": lambda tensors: Factored(
+            (tensors["value"][:, None, None] * tensors["key"]).flatten(0, 1).mT[None, None],
+            tensors["query"].flatten(0, 1)[None, None],
+        ),
     },
     "merged-weights": {
         "qk": lambda tensors: tensors["key_query"][None, None],
         "product": lambda tensors: (tensors["value"] * tensors["key_query"])[None, None],
     },
-    "depth-and-context": {
-        "gamma": lambda tensors: tensors["gamma"][:, None],
+    "depth-and-context": {"gamma": lambda tensors: tensors["gamma"][:, None]},
+    "depth-and-context-attention": {
+        "ov": lambda tensors: tensors["w_v"][None, None],
+        "qk": lambda tensors: (tensors["w_k"].mT @ tensors["w_q"])[None, None],
     },
     "multitask-sparse": {
-        "tasks": lambda tensors: torch.einsum("si,sj->sij", tensors["v"], tensors["w"])[None],
+        "ov": lambda tensors: _feature_and_target(tensors["v"])[None, None],
+        "qk": lambda tensors: _feature_and_target(tensors["w"]).mT[None, None],
     },
 }
 """Families whose weights are not those of attention heads. linear-icl: p2, what is written for what was read; q1, what
 is matched with the query; and their product, which carries the modes of the theory. multi-head: k q^T of each head, and
-the sum of v k q^T over heads. merged-weights: W_KQ, and u times it. depth-and-context: the matrix of each layer.
-multitask-sparse: v w^T, 2 x 2, of each task in the place of a head."""
+the sum of v k q^T over all. merged-weights: W_KQ, and u times it. depth-and-context: Gamma of each layer, or the value
+and key-query matrices of the full block. multitask-sparse: V and W."""
+
+
+def _feature_and_target(active: Tensor) -> Tensor:
+    """[tasks, 2] on the feature and the target of each task as the matrix [tasks, tasks + 1] that has them."""
+    return torch.cat((torch.diag(active[:, 0]), active[:, 1:]), 1)
 
 
 def default_circuits(run: Run) -> tuple[str, ...]:

@@ -52,11 +52,11 @@ def measure(
 
     circuits are names (see `probes.circuits`; ov and qk by default) or your own: names with functions from the
     tensors of a checkpoint to a matrix or `Factored` [layer, head, rows, columns]. probes are names of the catalogue,
-    all of them by default. removed is the largest k of the marginalized rank. references are what subspace
-    distances are measured against: "final", a step, or a fraction of the last step (the checkpoint at or before it); all but "final" are named in the
-    probe's name, as in subspace_distance@5000. audit is True (look at the attention weights first and leave condemned
-    steps out), an `Audit` made before, or False. keep is a folder for the results of each checkpoint; a second call
-    with the same folder goes on where the first one stopped.
+    all of them by default. removed is the largest k of the marginalized rank. references are what subspace distances
+    are measured against: "final", a step, or a fraction of the last step (the checkpoint at or before it); all but
+    "final" are named in the probe's name, as in subspace_distance@5000. audit is True (look at the weights first and
+    leave condemned steps out), an `Audit` made before, or False. keep is a folder for the results of each checkpoint;
+    a second call with the same folder goes on where the first one stopped.
     """
     names = _known_probes(probes)
     if removed < 0:

@@ -232,7 +232,7 @@ def test_a_run_is_aligned_with_its_flow_from_the_first_checkpoint(tmp_path):
     np.testing.assert_allclose(found.modes["half_time_ratio"], 1, atol=0.1)
     np.testing.assert_allclose(found.modes["end_ratio"], 1, atol=0.05)
     assert found.modes["r2"].min() > 0.98
-    table = probes.measure(run, circuits={"qk": lambda t: t["key_query"][None, None]})
+    table = probes.measure(run)
     assert table[table["probe"] == "norm"]["value"].notna().all()
 
 

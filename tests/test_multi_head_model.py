@@ -146,8 +146,7 @@ def test_a_run_is_aligned_and_measured_like_any_other(tmp_path):
     assert found.modes["half_time_ratio"].iloc[0] == pytest.approx(1, abs=0.15)
     assert len(found.conserved) == 8 * len(run.steps)
     assert found.conserved_drift < 0.1
-    per_head = {"qk": lambda t: probes.Factored(t["key"].mT[None], t["query"][None])}
-    table = probes.measure(run, circuits=per_head)
+    table = probes.measure(run)
     assert sorted(table["head"].unique()) == [0, 1, 2, 3]
     assert set(table[table["probe"] == "effective_rank"]["value"].round(9)) == {1.0}
 

@@ -102,7 +102,7 @@ def test_a_run_laid_over_the_full_flow_and_probed(tmp_path):
     np.testing.assert_allclose(alignment.modes.loc[reached, "half_time_ratio"], 1, atol=0.05)  # steps of 0.05 in time
     assert alignment.loss_r2 > 0.999
     assert alignment.conserved_drift < 0.01
-    table = probes.measure(run, {"ov": lambda tensors: matrix_of(tensors["v"])[None, None]})
+    table = probes.measure(run, "ov")
     assert table.loc[table["probe"] == "norm", "value"].is_monotonic_increasing
 
 

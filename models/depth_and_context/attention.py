@@ -42,7 +42,7 @@ class AttentionConfig(DepthConfig):
 class LinearAttention:
     """The block in training, for several seeds at once: an `Experiment` of `models.training`."""
 
-    family = "depth-and-context"
+    family = "depth-and-context-attention"
     threads = 1
 
     def __init__(self, config: AttentionConfig, seeds: Sequence[int]) -> None:
