@@ -1,9 +1,12 @@
 """How the figures look: one colour per mode, dashes for the printed theory, a thin black line for the exact one."""
 
+from functools import partial
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 PRINTED = {"linestyle": "--", "color": "#888", "linewidth": 1.6}
 EXACT = {"linestyle": "-", "color": "black", "linewidth": 1.0}
@@ -21,6 +24,21 @@ def panels(rows: int, columns: int, height: float = 3.6) -> tuple[Figure, np.nda
         rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False, layout="constrained"
     )
     return figure, axes
+
+
+def tidy_log_axes(figure: Figure) -> None:
+    """Label minor ticks of short logarithmic axes at 2 and 5 alone, and of long ones not at all: they would overlap."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log":
+                low, high = axis.get_view_interval()
+                is_short = high < 30 * low
+                axis.set_minor_formatter(FuncFormatter(partial(_two_or_five, is_short)))
+
+
+def _two_or_five(is_short: bool, value: float, _: int) -> str:
+    leading = round(value / 10 ** np.floor(np.log10(value) + 1e-9), 6)
+    return f"{value:g}" if is_short and leading in (2, 5) else ""
 
 
 def band(axes: Axes, x: np.ndarray, values: np.ndarray, colour, label: str | None = None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment
 from matplotlib.figure import Figure
 
+from analyses.draw import tidy_log_axes
 from analyses.papers import PAPERS
 from analyses.verdicts import Verdict, table
 
@@ -62,6 +63,7 @@ class Page:
     def png(self) -> bytes:
         """The figure, drawn once: that is most of the price of a page."""
         buffer = io.BytesIO()
+        tidy_log_axes(self.figure)
         self.figure.savefig(buffer, format="png", dpi=110)
         return buffer.getvalue()
 
