@@ -35,6 +35,9 @@ class Factored:
                 f"left is {_shape(left)} and right is {_shape(right)}: the inner axes must agree, "
                 f"{left.shape[-1]} is not {right.shape[-2]}. Is one of them stored transposed?"
             )
+        self._left, self._right = left, right
+        if left.shape[:-2] == right.shape[:-2]:
+            return
         try:
             batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         except RuntimeError:

@@ -49,7 +49,7 @@ class Stack:
         """The same heads transposed; nothing is computed again."""
         transposed = object.__new__(Stack)
         transposed.matrix, transposed.grams = self.matrix.mT, self.grams.mT if self.grams else None
-        transposed.shape, transposed.is_usable = tuple(transposed.matrix.shape), self.is_usable
+        transposed.shape, transposed.is_usable = (len(self), *self.shape[:0:-1]), self.is_usable
         for name in ("values", "rank", "is_zero", "why_not"):  # of which a transpose has the same
             if name in self.__dict__:
                 transposed.__dict__[name] = self.__dict__[name]

@@ -230,7 +230,7 @@ class Rows:
                 "head": np.repeat(np.arange(heads), components),
                 "circuit": [circuit] * (heads * components),
                 "probe": [probe] * (heads * components),
-                "component": list(range(components)) * heads if has_components else [None] * heads,
+                "component": np.tile(np.arange(components), heads) if has_components else np.full(heads, -1),
                 "value": numbers.values.reshape(-1),
                 "why_missing": [reason for reasons in numbers.why_missing for reason in reasons],
             }
@@ -239,10 +239,13 @@ class Rows:
     def table(self) -> pd.DataFrame:
         """All of them, sorted by layer, head and circuit as they were added."""
         count = sum(len(block["layer"]) for block in self.blocks)
-        columns = {
+        joined = {
             name: np.concatenate([block[name] for block in self.blocks])
-            if name in ("layer", "head", "value")
+            if name in ("layer", "head", "component", "value")
             else [item for block in self.blocks for item in block[name]]
             for name in ("layer", "head", "circuit", "probe", "component", "value", "why_missing")
         }
-        return as_table({"run": [self.run] * count, "step": np.full(count, self.step), **columns})
+        component = np.asarray(joined.pop("component"))
+        masked = pd.arrays.IntegerArray(component.astype(np.int64), component < 0)
+        columns = {"run": [self.run] * count, "step": np.full(count, self.step), "component": masked, **joined}
+        return as_table(columns)

@@ -39,6 +39,9 @@ class Stored:
 class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers would read a tensor to check it
     """The tensors of one checkpoint by name. Only the tensor asked for is read."""
 
+    is_remote: bool = False
+    """Whether reading costs requests."""
+
     label: str
     """Which file, folder or revision this is; errors name it."""
 
@@ -57,7 +60,8 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
 
     def prefetch(self, names: list[str]) -> None:
         """Say which tensors will be read, so that a remote checkpoint can ask for them in few requests."""
-        self._prefetch([self._raw_names[name] for name in names])
+        if self.is_remote:
+            self._prefetch([self._raw_names[name] for name in names])
 
     def _prefetch(self, raw_names: list[str]) -> None:
         """The same, by the names in the file."""

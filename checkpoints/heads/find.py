@@ -52,7 +52,8 @@ class HeadLayout:
 
     def prefetch(self, checkpoint: Checkpoint) -> None:
         """Announce that all heads will be read."""
-        checkpoint.prefetch([name for layer in self.layers for name in self.names(layer)])
+        if checkpoint.is_remote:
+            checkpoint.prefetch([name for layer in self.layers for name in self.names(layer)])
 
     def _name(self, template: str, layer: int) -> str:
         return self.prefix + template.format(layer=layer)

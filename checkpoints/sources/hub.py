@@ -59,7 +59,7 @@ def open_revision(hub: Hub, repository: str, revision: str, commit: str) -> Chec
     checkpoint = in_folder(sorted(files), label, read, partial(_open_file, hub, repository, commit))
     if checkpoint is None:
         raise WeightsError(f"{label} holds no weights: {abridged(sorted(files))}")
-    checkpoint.label = label
+    checkpoint.label, checkpoint.is_remote = label, True
     return checkpoint
 
 
