@@ -6,10 +6,16 @@ from typing import Annotated
 
 import typer
 
+from models.attention_only.presets import PRESETS as ATTENTION_ONLY
 from models.linear_icl.presets import PRESETS as LINEAR_ICL
+from models.modular_addition.presets import PRESETS as MODULAR_ADDITION
 from models.training import DivergedError
 
-MODELS = {"linear-icl": ("In-context vector regression with one linear attention head (paper 000)", LINEAR_ICL)}
+MODELS = {
+    "linear-icl": ("In-context vector regression with one linear attention head (paper 000)", LINEAR_ICL),
+    "attention-only": ("Attention layers in which induction heads and in-context learning emerge", ATTENTION_ONLY),
+    "modular-addition": ("A transformer that groks arithmetic modulo a prime", MODULAR_ADDITION),
+}
 
 RUNS = Path("checkpoints/runs")
 
