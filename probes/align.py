@@ -1,5 +1,9 @@
 """Theory laid over a run: mode by mode, what was predicted and what happened.
 
+    align(run, theory)    predicted and measured half-times, ends and curves: an `Alignment`
+    align(run)            no theory known: which shape each mode of OV and QK grows with, the logistic of linear theory
+                          among rivals (see `mode_shapes`): `Shapes`
+
 A theory here is anything with the few methods of `Theory`; the solvable models bring theirs. How its quantities are
 read off the checkpoints stands in the run itself (`run.theory`, written by who trained it):
 
@@ -10,8 +14,9 @@ read off the checkpoints stands in the run itself (`run.theory`, written by who 
     null            matrices that should stay zero
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, overload, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -19,6 +24,11 @@ import torch
 from jaxtyping import Float64
 
 from checkpoints import Run
+from probes.circuits import circuit_of
+from probes.measure import Builder
+from probes.mode_shapes import mode_shapes
+from probes.modes import mode_amplitudes
+from probes.spectra import SVD, thin_svd
 from probes.times import half_time
 
 _FEWEST_IN_BIN = 8
@@ -84,8 +94,35 @@ class Alignment:
         return float(self.weights["null"].iloc[-1] / np.sqrt(self.weights["scale"].iloc[-1]))
 
 
-def align(run: Run, theory: Theory) -> Alignment:
-    """Lay a theory over a run."""
+@dataclass(frozen=True)
+class Shapes:
+    """A run without a theory: how its modes grew.
+
+    modes          one row per circuit, layer, head and mode: end, half-time and rate of the logistic, R^2 of each shape
+    trajectories   one row per checkpoint and mode: circuit, layer, head, mode, step, measured
+    """
+
+    modes: pd.DataFrame
+    trajectories: pd.DataFrame
+
+
+Circuits = str | Sequence[str] | Mapping[str, Builder]
+
+
+@overload
+def align(run: Run, theory: Theory, *, circuits: Circuits = ..., modes: int = ...) -> Alignment: ...
+@overload
+def align(run: Run, theory: None = None, *, circuits: Circuits = ..., modes: int = ...) -> Shapes: ...
+def align(
+    run: Run, theory: Theory | None = None, *, circuits: Circuits = ("ov", "qk"), modes: int = 4
+) -> Alignment | Shapes:
+    """Lay a theory over a run; without one, fit shapes to the leading `modes` modes of each of the circuits.
+
+    circuits are as in `measure`: names that the run's family knows, or names with functions of your own.
+    """
+    if theory is None:
+        trajectories = _trajectories(run, circuits, modes)
+        return Shapes(mode_shapes(trajectories), trajectories)
     if run.theory is None:
         raise ValueError(f"run {run.name!r} does not say how its weights relate to a theory: run.json has no 'theory'")
     if len(run.steps) < 3:
@@ -106,6 +143,32 @@ def align(run: Run, theory: Theory) -> Alignment:
         _binned_r2(loss),
         weights.assign(step=steps, time=pace * steps),
     )
+
+
+def _trajectories(run: Run, circuits: Circuits, modes: int) -> pd.DataFrame:
+    """u_k^T M(t) v_k at every checkpoint, u and v of the last one."""
+    if len(run.steps) < 5:
+        raise ValueError(
+            f"run {run.name!r} has {len(run.steps)} checkpoints: at least 5 are needed to tell shapes apart"
+        )
+    if modes < 1:
+        raise ValueError(f"modes is {modes}: at least 1 is needed")
+    if not isinstance(circuits, Mapping):
+        names = (circuits,) if isinstance(circuits, str) else circuits
+        circuits = {name: circuit_of(run.family, name) for name in names}
+    last = run.checkpoint(run.steps[-1])
+    bases = {name: thin_svd(build(last)) for name, build in circuits.items()}
+    leading = {name: SVD(b.left[..., :modes], b.values[..., :modes], b.right[..., :modes]) for name, b in bases.items()}
+    tables = []
+    for step in run.steps:
+        checkpoint = run.checkpoint(step)
+        for name, build in circuits.items():
+            amplitudes = np.asarray(mode_amplitudes(build(checkpoint), leading[name]))
+            index = pd.MultiIndex.from_product([range(n) for n in amplitudes.shape], names=["layer", "head", "mode"])
+            table = pd.DataFrame({"measured": amplitudes.ravel()}, index=index).reset_index()
+            tables.append(table.assign(circuit=name, step=step))
+    table = pd.concat(tables, ignore_index=True)
+    return table.sort_values(["circuit", "layer", "head", "mode", "step"], kind="stable", ignore_index=True)
 
 
 def _read(run: Run) -> tuple[np.ndarray, pd.DataFrame]:

@@ -13,7 +13,7 @@ LARGE = AttentionOnlyConfig(n_heads=4, d_model=64, batch=64)
 MARKOV = AttentionOnlyConfig(task=MarkovChains())
 
 
-def preset(config: AttentionOnlyConfig, cost: str, numbers: str, steps: int = 3500) -> Preset:
+def preset(config: AttentionOnlyConfig, cost: str, numbers: str, steps: int = 5000) -> Preset:
     """Weights every 50 steps, and more of them early."""
     return Preset(partial(attention_only, config), steps, checkpoints=40, cost=cost, numbers=numbers, every=50)
 

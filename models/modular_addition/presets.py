@@ -33,7 +33,7 @@ def with_operation(config: ModularAdditionConfig, operation: str) -> ModularAddi
     return replace(config, task=replace(config.task, operation=operation))
 
 
-def preset(config: ModularAdditionConfig, cost: str, numbers: str, steps: int = 6000, every: int = 100) -> Preset:
+def preset(config: ModularAdditionConfig, cost: str, numbers: str, steps: int = 5000, every: int = 100) -> Preset:
     """Weights every 100 steps, and more of them early."""
     return Preset(partial(modular_addition, config), steps, checkpoints=60, cost=cost, numbers=numbers, every=every)
 
