@@ -98,7 +98,8 @@ class Alignment:
 class Shapes:
     """A run without a theory: how its modes grew.
 
-    modes          one row per circuit, layer, head and mode: end, half-time and rate of the logistic, R^2 of each shape
+    modes          one row per circuit, layer, head and mode: end, when it was halfway there, half-time and rate of the
+                   logistic, R^2 of each shape
     trajectories   one row per checkpoint and mode: circuit, layer, head, mode, step, measured
     """
 

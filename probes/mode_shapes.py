@@ -22,6 +22,7 @@ import pandas as pd
 from jaxtyping import Float64
 
 from probes.series import read_series
+from probes.times import half_time
 
 Curve = Float64[np.ndarray, " n"]
 Points = Float64[np.ndarray, " points"]
@@ -58,10 +59,11 @@ def fit_shapes(values: Any, steps: Any = None) -> dict[str, Fit]:
 
 
 def mode_shapes(trajectories: pd.DataFrame) -> pd.DataFrame:
-    """One row per mode: where it ends, its logistic's half-time and rate, R^2 of every shape, and the best of them.
+    """One row per mode: where it ends, when, its logistic's half-time and rate, R^2 of every shape, the best of them.
 
-    trajectories has columns circuit, layer, head, mode, step, measured. The half-time is NaN where the logistic is not
-    halfway by the last step; best is missing where no shape explains anything.
+    trajectories has columns circuit, layer, head, mode, step, measured. halfway is the step at which the mode itself
+    first reached half of its end, half_time that of the logistic, NaN if it lies beyond the last step; best is missing
+    where no shape explains anything.
     """
     keys = ["circuit", "layer", "head", "mode"]
     rows = []
@@ -75,14 +77,19 @@ def mode_shapes(trajectories: pd.DataFrame) -> pd.DataFrame:
             dict(zip(keys, key if isinstance(key, tuple) else (key,), strict=True))
             | {
                 "end": float(group["measured"].iloc[-1]),
+                "halfway": _halfway(group["measured"].to_numpy(), group["step"].to_numpy()),
                 "half_time": logistic["half_time"] if reached and known else np.nan,
                 "rate": logistic["rate"],
             }
             | {f"r2 {shape}": r2[shape] for shape in SHAPES}
             | {"best": max(known, key=lambda shape: r2[shape]) if known else None}
         )
-    columns = [*keys, "end", "half_time", "rate", *(f"r2 {shape}" for shape in SHAPES), "best"]
+    columns = [*keys, "end", "halfway", "half_time", "rate", *(f"r2 {shape}" for shape in SHAPES), "best"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _halfway(values: np.ndarray, steps: np.ndarray) -> float:
+    return half_time(values, steps, start=0.0) if values[-1] else float("nan")
 
 
 @dataclass(frozen=True)

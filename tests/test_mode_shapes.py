@@ -91,6 +91,7 @@ def test_without_a_theory_align_fits_the_modes_of_circuits(tmp_path):
     run = open_run(tmp_path / "run")
     found = probes.align(run, circuits={"w": lambda tensors: tensors["w"][None, None]}, modes=2)
     assert found.modes["half_time"].tolist() == pytest.approx([600, 1500], rel=1e-2)
+    assert found.modes["halfway"].tolist() == pytest.approx([600, 1500], rel=1e-2)
     assert found.modes["end"].tolist() == pytest.approx([3, 1], rel=1e-3)
     assert (found.modes["best"] == "logistic").all()
     assert len(found.trajectories) == 2 * len(run.steps)

@@ -8,7 +8,15 @@ import torch
 
 from checkpoints import open_run
 from models.modular_addition import fourier
-from models.modular_addition.model import ModularAddition, ModularAdditionConfig, all_logits, loss_of, modular_addition
+from models.modular_addition.model import (
+    ModularAddition,
+    ModularAdditionConfig,
+    all_logits,
+    config_of,
+    loss_of,
+    modular_addition,
+)
+from models.modular_addition.progress import progress
 from models.modular_addition.task import ModularArithmetic, is_prime, next_prime, primitive_root
 from models.training import train
 
@@ -144,6 +152,18 @@ def test_a_run_can_be_interrupted_and_tests_now_and_then(tmp_path):
     metrics = open_run(whole).metrics
     assert metrics[["loss", "accuracy"]].notna().all(axis=None)
     assert metrics["test_loss"].dropna().index.tolist() == [0, 4, 8, 12, 16]
+
+
+def test_losses_of_the_progress_measures_are_those_logged_in_training(tmp_path):
+    config = ModularAdditionConfig(task=ModularArithmetic(11, "subtraction"), test_every=4)
+    run = open_run(train(partial(modular_addition, config), [2], tmp_path, "run", 20, [4, 8, 16], quiet=True)[0])
+    assert config_of(run.config) == config
+    table = progress(run)
+    steps = [4, 8, 16]
+    np.testing.assert_allclose(table.loc[steps, "loss"], run.metrics.loc[steps, "loss"], rtol=1e-6)
+    np.testing.assert_allclose(table.loc[steps, "test_loss"], run.metrics.loc[steps, "test_loss"], rtol=1e-6)
+    assert table["frequencies"].between(1, 5).all()
+    assert 1 <= len(table.attrs["key_frequencies"]) <= 5
 
 
 @pytest.mark.slow

@@ -57,6 +57,17 @@ class ModularAdditionConfig:
         return asdict(self) | {"n_layers": 1, "bridge": self.shape.bridge()}
 
 
+def config_of(description: Mapping[str, Any]) -> ModularAdditionConfig:
+    """Back from what run.json says."""
+    optimizer = description["optimizer"]
+    plain = ("n_heads", "d_model", "d_head", "d_mlp", "init_scale", "test_every")
+    return ModularAdditionConfig(
+        task=ModularArithmetic(**description["task"]),
+        optimizer=AdamWConfig(**(optimizer | {"betas": tuple(optimizer["betas"])})),
+        **{name: description[name] for name in plain},
+    )
+
+
 def modular_addition(config: ModularAdditionConfig, seeds: Sequence[int]) -> SeedBySeed:
     """The model in training, for these seeds."""
     return SeedBySeed(FAMILY, config.describe(), lambda seed: ModularAddition(config, seed), seeds)
