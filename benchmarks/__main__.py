@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import series, spectra, transitions
+from benchmarks import series, spectra, training, transitions
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")  # of the libraries compared with
@@ -11,3 +11,5 @@ if __name__ == "__main__":
     series.run()
     print()
     transitions.run()
+    print()
+    training.run()
