@@ -3,6 +3,7 @@
 import base64
 import io
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from jinja2 import Environment
@@ -54,18 +55,23 @@ class Page:
     caption: str
     verdicts: list[Verdict]
 
+    @cached_property
+    def png(self) -> bytes:
+        """The figure as PNG, drawn once."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
     @property
     def picture(self) -> str:
         """The figure as base64 PNG."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=110)
-        return base64.b64encode(buffer.getvalue()).decode()
+        return base64.b64encode(self.png).decode()
 
     def write(self, directory: Path) -> Path:
         """figure.png, verdicts.csv and index.html under directory/name; the HTML file."""
         folder = directory / self.name
         folder.mkdir(parents=True, exist_ok=True)
-        self.figure.savefig(folder / "figure.png", dpi=110)
+        (folder / "figure.png").write_bytes(self.png)
         table(self.verdicts).to_csv(folder / "verdicts.csv", index=False)
         return write_html(folder / "index.html", self.title, [self])
 

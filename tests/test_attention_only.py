@@ -155,18 +155,17 @@ def test_the_warm_up_makes_the_first_updates_small():
     assert moved(100) == pytest.approx(1e-4, rel=1e-2)
 
 
-@pytest.mark.slow
 def test_two_layers_learn_in_context_and_one_does_not():
-    """A smaller task than the quick preset's, so that emergence takes seconds."""
-    task = RepeatedSubsequence(vocabulary=16, length=33, subsequence=8, copies=3)
-    base = AttentionOnlyConfig(task=task, optimizer=AdamWConfig(6e-3, 0.01, (0.9, 0.99), warm_up=50))
+    """A smaller task than the quick preset's, so that emergence takes seconds. One layer can guess more of it, too."""
+    task = RepeatedSubsequence(vocabulary=12, length=25, subsequence=6, copies=3)
+    base = AttentionOnlyConfig(task=task, optimizer=AdamWConfig(1e-2, 0.01, (0.9, 0.99), warm_up=30), batch=16)
     accuracy, induction = {}, {}
     for layers in (1, 2):
         learner = AttentionOnly(replace(base, n_layers=layers), 0)
-        rows = [learner.update() for _ in range(1500)]
+        rows = [learner.update() for _ in range(600)]
         accuracy[layers] = np.mean([row["accuracy_repeated"] for row in rows[-100:]])
         scores = learner.head_scores()
         induction[layers] = max(value for name, value in scores.items() if name.startswith("prefix_matching"))
-    assert accuracy[2] > 0.7
-    assert accuracy[1] < 0.35
+    assert accuracy[2] > 0.8
+    assert accuracy[1] < 0.5
     assert induction[2] > 0.5 > induction[1]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from checkpoints import open_run
+from models.adamw import AdamWConfig
 from models.modular_addition import fourier
 from models.modular_addition.model import (
     ModularAddition,
@@ -166,22 +167,19 @@ def test_losses_of_the_progress_measures_are_those_logged_in_training(tmp_path):
     assert 1 <= len(table.attrs["key_frequencies"]) <= 5
 
 
-@pytest.mark.slow
 def test_a_small_group_is_learned_by_heart_early_and_understood_late():
-    """Lighter than the quick preset: p = 23, the larger learning rate."""
-    from models.adamw import AdamWConfig
-
+    """Lighter than the quick preset: p = 29, a smaller MLP, the larger learning rate."""
     optimizer = AdamWConfig(1e-2, 1.0, (0.9, 0.98), warm_up=10)
-    config = ModularAdditionConfig(task=ModularArithmetic(23, train_fraction=0.6), optimizer=optimizer)
+    config = ModularAdditionConfig(task=ModularArithmetic(29, train_fraction=0.6), optimizer=optimizer, d_mlp=128)
     learner = ModularAddition(config, 0)
-    rows = [learner.update() for _ in range(1500)]
+    rows = [learner.update() for _ in range(600)]
     by_heart = next(step for step, row in enumerate(rows) if row["accuracy"] > 0.99)
     understood = next((step for step, row in enumerate(rows) if row.get("test_accuracy", 0) > 0.99), None)
     assert understood is not None
-    assert understood > 3 * by_heart
+    assert understood > 5 * by_heart
     logits = all_logits(learner.weights(), config)
     keys = fourier.key_frequencies(logits, config.task.exponents)
-    assert len(keys) <= 5  # of 11
+    assert len(keys) <= 7  # of 14
     # its waves alone answer right, and without them it knows nothing
     answers = config.task.exponents.flatten()
     alone = fourier.restricted(logits, config.task.exponents, keys).flatten(0, 1)
