@@ -1,7 +1,9 @@
 """Figs 3B and 7 of paper 000: what the probes see of grokking, and what they see where nothing is understood.
 
 Modular addition, three seeds, beside two controls in the same axes: random labels (nothing to understand) and weight
-decay 0 (no pressure to understand). Quick: TIME. Expect: NUMBERS.
+decay 0 (no pressure to understand). Quick: 5 runs, five minutes of processor time to train and half a minute to
+measure, so three or four minutes on two cores. Expect: 99 % test accuracy 20 - 30 times later than 99 % training
+accuracy; OV rank below that of random labels only after the test loss has dropped; drift of OV that stays up until then.
 """
 
 from collections.abc import Callable

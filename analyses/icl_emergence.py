@@ -1,7 +1,9 @@
 """Figs 5 and 6 of paper 000: what the probes see when attention-only transformers begin to learn in context.
 
 One to four layers on the repeated-subsequence task, three seeds each; the 1-layer model, which cannot solve it, is the
-control in the same axes. Quick: TIME. Expect: NUMBERS.
+control in the same axes. Quick: 12 runs, 12 minutes of processor time to train and one to measure, so seven or eight
+minutes on two cores. Expect: accuracy on repeated tokens .91 - .94 at 2 - 4 layers against .09; the QK rank without its
+four largest components dips by 7 - 20 % at emergence against at most 6 % in the control; induction heads form with it.
 """
 
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 from tqdm import tqdm
 
 import probes
@@ -318,17 +321,20 @@ def judgements(studies: dict[int, list[Emergence]]) -> list[Verdict]:
         def depth_of(study: Emergence) -> float:
             return dip(*study.rank(circuit, k), study.anchor)[0]
 
+        deep_dips, control_dips = each(depth_of, learned), each(depth_of, control)
         return Verdict(
             claim,
             printed,
-            f"depth in %: {by_depth(depth_of, 1, 100)}. Lowest at {at.min():.2f} - {at.max():.2f} of emergence (2 layers and more)",
-            beyond(each(depth_of, learned), each(depth_of, control)),
+            f"depth in %: {by_depth(depth_of, 1, 100)}; the shallowest at 2 layers and more {100 * deep_dips.min():.1f}, the deepest at 1 layer "
+            f"{100 * control_dips.max():.1f}. Lowest at {at.min():.2f} - {at.max():.2f} of emergence (2 layers and more)",
+            beyond(deep_dips, control_dips),
             why,
         )
 
     def in_order(study: Emergence) -> float:
+        """Rank correlation of k with where the curve without k components is lowest."""
         bottoms = [dip(*study.rank("qk", k), study.anchor)[1] for k in range(5)]
-        return float(np.all(np.diff(bottoms) > 0))
+        return float(np.corrcoef(np.arange(5), rankdata(bottoms))[0, 1]) if np.ptp(bottoms) else 0.0
 
     def rising(study: Emergence) -> float:
         return float(np.mean(np.diff(study.rank("ov")[1]) > 0))
@@ -410,9 +416,13 @@ def judgements(studies: dict[int, list[Emergence]]) -> list[Verdict]:
         Verdict(
             "marginalized curves have their minima one after another",
             "section 4, Fig 6",
-            f"share of runs whose QK minima come later with every component removed, k = 0 .. 4: {by_depth(in_order)}",
-            HOLDS if each(in_order, learned).all() else IN_PART if each(in_order, learned).mean() >= 0.5 else FAILS,
-            "near emergence",
+            f"rank correlation of k = 0 .. 4 with where the QK curve is lowest near emergence: {by_depth(in_order)}",
+            HOLDS
+            if each(in_order, learned).min() > 0.99
+            else IN_PART
+            if each(in_order, learned).mean() > 0.5
+            else FAILS,
+            "1 would be one after another in every run; at 1 layer the later minima are at the edge of what counts as near",
         ),
         Verdict(
             "at 1 layer OV effective rank rises monotonically",

@@ -57,7 +57,8 @@ def train_all(jobs: Sequence[Job], workers: int | None = None) -> list[Run]:
 def _watch(futures: dict, jobs: Sequence[Job]) -> None:
     """Wait for all of them, and show how far they are."""
     pending = set(futures)
-    with tqdm(total=sum(job.steps for job in jobs), desc="training", unit="step", disable=None) as bar:
+    total, there = sum(job.steps for job in jobs), sum(job.reached() for job in jobs)
+    with tqdm(total=total, initial=there, desc="training", unit="step", disable=None) as bar:
         while pending:
             done, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
             for future in done:

@@ -33,11 +33,11 @@ def average(values: np.ndarray | list[float]) -> float:
 
 
 def spread(values: np.ndarray | list[float], digits: int = 3) -> str:
-    """Mean and standard deviation over seeds."""
+    """Mean and standard deviation over seeds; of a single one, the value alone."""
     values = np.asarray(values, dtype=float)
     if not np.isfinite(values).all():
         return f"not reached in {(~np.isfinite(values)).sum()} of {len(values)} seeds"
-    return f"{values.mean():.{digits}f} ± {values.std(ddof=1) if len(values) > 1 else 0:.{digits}f}"
+    return f"{values.mean():.{digits}f}" + (f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else "")
 
 
 def percent(values: np.ndarray | list[float], digits: int = 1) -> str:

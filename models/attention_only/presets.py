@@ -19,11 +19,36 @@ def preset(config: AttentionOnlyConfig, cost: str, numbers: str, steps: int = 50
 
 
 PRESETS = {
-    "quick": preset(QUICK, "TODO", "TODO"),
-    "1-layer": preset(replace(QUICK, n_layers=1), "TODO", "TODO"),
-    "3-layers": preset(replace(QUICK, n_layers=3), "TODO", "TODO"),
-    "4-layers": preset(replace(QUICK, n_layers=4), "TODO", "TODO"),
-    "paper": preset(LARGE, "TODO", "TODO", steps=6000),
-    "markov": preset(MARKOV, "TODO", "TODO"),
-    "markov-1-layer": preset(replace(MARKOV, n_layers=1), "TODO", "TODO"),
+    "quick": preset(
+        QUICK,
+        "50 s a seed (one core)",
+        "2 layers; in-context learning emerges at step 1700 - 2500, accuracy on repeated tokens ends at .9",
+    ),
+    "1-layer": preset(
+        replace(QUICK, n_layers=1),
+        "30 s a seed (one core)",
+        "it never emerges: accuracy on repeated tokens stays below .1",
+    ),
+    "3-layers": preset(
+        replace(QUICK, n_layers=3), "70 s a seed (one core)", "emergence at step 2300 - 2900, accuracy ends at .93"
+    ),
+    "4-layers": preset(
+        replace(QUICK, n_layers=4), "90 s a seed (one core)", "emergence at step 1900 - 2300, accuracy ends at .94"
+    ),
+    "paper": preset(
+        LARGE,
+        "5 minutes a seed (one core)",
+        "2 layers of 4 heads, d_model 64; emergence at step 1000, accuracy ends at .95",
+        steps=6000,
+    ),
+    "markov": preset(
+        MARKOV,
+        "50 s a seed (one core)",
+        "Markov chains, 2 layers; gradual: 44 % of the way from unigrams to bigrams at step 1000, 88 % at the end",
+    ),
+    "markov-1-layer": preset(
+        replace(MARKOV, n_layers=1),
+        "35 s a seed (one core)",
+        "Markov chains; no further than 7 % of the way to bigrams",
+    ),
 }

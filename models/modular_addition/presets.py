@@ -39,10 +39,28 @@ def preset(config: ModularAdditionConfig, cost: str, numbers: str, steps: int = 
 
 
 PRESETS = {
-    "quick": preset(QUICK, "TODO", "TODO"),
-    "random-labels": preset(with_random_labels(QUICK), "TODO", "TODO"),
-    "no-weight-decay": preset(without_weight_decay(QUICK), "TODO", "TODO"),
-    "subtraction": preset(with_operation(QUICK, "subtraction"), "TODO", "TODO"),
-    "multiplication": preset(with_operation(QUICK, "multiplication"), "TODO", "TODO"),
-    "paper": preset(PAPER, "TODO", "TODO", steps=12000, every=200),
+    "quick": preset(
+        QUICK,
+        "60 s a seed (one core)",
+        "p = 59; 99 % training accuracy at step 85, 99 % test accuracy at step 1800 - 2500",
+    ),
+    "random-labels": preset(
+        with_random_labels(QUICK), "60 s a seed (one core)", "control: learned by heart at step 90, test accuracy 2 %"
+    ),
+    "no-weight-decay": preset(
+        without_weight_decay(QUICK), "60 s a seed (one core)", "control: learned by heart at step 75, test accuracy 9 %"
+    ),
+    "subtraction": preset(
+        with_operation(QUICK, "subtraction"), "60 s a seed (one core)", "99 % test accuracy at step 2600"
+    ),
+    "multiplication": preset(
+        with_operation(QUICK, "multiplication"), "60 s a seed (one core)", "99 % test accuracy at step 2000"
+    ),
+    "paper": preset(
+        PAPER,
+        "16 minutes a seed (one core)",
+        "p = 113 as in Nanda et al.; PAPERNUMBERS",
+        steps=12000,
+        every=200,
+    ),
 }
