@@ -123,7 +123,7 @@ def contents(path):
 
 @pytest.mark.parametrize("task", [SMALL, MarkovChains(length=11)])
 def test_a_seed_gives_the_same_bytes_alone_in_company_and_interrupted(tmp_path, task):
-    config = AttentionOnlyConfig(task=task, d_model=8, batch=4, score_every=7)
+    config = AttentionOnlyConfig(task=task, d_model=8, d_head=4, batch=4, score_every=7)
     make = partial(attention_only, config)
     schedule = range(0, 41, 10)
     alone = train(make, [1], tmp_path / "alone", "run", 40, schedule, quiet=True)[0]
@@ -134,7 +134,7 @@ def test_a_seed_gives_the_same_bytes_alone_in_company_and_interrupted(tmp_path, 
 
 
 def test_the_loss_comes_at_every_step_and_what_heads_do_now_and_then(tmp_path):
-    config = AttentionOnlyConfig(task=SMALL, d_model=8, batch=4, score_every=10)
+    config = AttentionOnlyConfig(task=SMALL, d_model=8, d_head=4, batch=4, score_every=10)
     run = open_run(train(partial(attention_only, config), [0], tmp_path, "run", 40, [40], quiet=True)[0])
     assert run.metrics.index.tolist() == list(range(40))
     assert run.metrics[["loss", "loss_new", "loss_repeated", "icl_score", "accuracy_repeated"]].notna().all(axis=None)

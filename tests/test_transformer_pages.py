@@ -24,7 +24,7 @@ from models.linear_icl.model import LinearICL, LinearICLConfig
 from models.training import DivergedError
 
 SMALL = AttentionOnlyConfig(
-    task=RepeatedSubsequence(vocabulary=7, length=11, subsequence=3, copies=2), n_heads=3, d_model=18, batch=4
+    task=RepeatedSubsequence(vocabulary=7, length=11, subsequence=3, copies=2), n_heads=3, d_model=18, d_head=6, batch=4
 )
 
 
@@ -66,7 +66,7 @@ def test_finished_runs_start_no_process(tmp_path, monkeypatch):
 
 def test_a_run_of_another_setting_in_the_same_place_is_refused_and_not_overwritten(tmp_path):
     job(tmp_path, 0).train()
-    other = AttentionOnlyConfig(task=SMALL.task, n_heads=3, d_model=18, batch=5)
+    other = AttentionOnlyConfig(task=SMALL.task, n_heads=3, d_model=18, d_head=6, batch=5)
     with pytest.raises(ValueError, match="has another config"):
         train_all([job(tmp_path, 0, config=other)], workers=1)
 

@@ -33,12 +33,12 @@ _SCORED_SEED = 2**40  # the sequences on which heads are scored: the same for ev
 
 @dataclass(frozen=True)
 class AttentionOnlyConfig:
-    """One setting of the model. d_head = 0 means d_model / n_heads; init_scale is in units of 1 / sqrt(d_model)."""
+    """One setting of the model. init_scale is in units of 1 / sqrt(d_model)."""
 
     n_layers: int = 2
     n_heads: int = 2
     d_model: int = 32
-    d_head: int = 0
+    d_head: int = 16
     task: Task = field(default_factory=RepeatedSubsequence)
     optimizer: AdamWConfig = field(default_factory=lambda: AdamWConfig(3e-3, 0.01, (0.9, 0.99), warm_up=100))
     batch: int = 32
@@ -55,18 +55,12 @@ class AttentionOnlyConfig:
     @property
     def shape(self) -> Shape:
         """The transformer."""
-        if not self.d_head and self.n_heads > 0 and self.d_model % self.n_heads and self.n_heads <= self.d_model:
-            raise ValueError(
-                f"d_model is {self.d_model}, which {self.n_heads} heads do not divide: say what d_head is to be"
-            )
-        d_head = self.d_head or max(1, self.d_model // max(1, self.n_heads))
-        vocabulary = self.task.vocabulary
-        return Shape(self.n_layers, self.n_heads, self.d_model, d_head, self.task.length - 1, vocabulary, vocabulary)
+        tokens = self.task.vocabulary
+        return Shape(self.n_layers, self.n_heads, self.d_model, self.d_head, self.task.length - 1, tokens, tokens)
 
     def describe(self) -> dict[str, Any]:
         """What run.json says: every setting, the name of the task, and what TransformerLens builds the model from."""
         return asdict(self) | {
-            "d_head": self.shape.d_head,
             "task": {"name": type(self.task).__name__, **asdict(self.task)},  # pyright: ignore[reportArgumentType]
             "bridge": self.shape.bridge(),
         }
