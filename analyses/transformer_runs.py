@@ -1,6 +1,7 @@
 """The runs behind the pages on trained transformers, and the circuits of their heads.
 
-Sizes: toy (a smaller task and one more hurried, for tests), quick (three seeds; minutes) and paper (five seeds).
+Sizes: toy (smaller and more hurried, for tests), quick (three seeds; minutes) and paper (longer runs and five seeds, or
+the larger setting of modular addition and more controls).
 """
 
 from collections.abc import Mapping
@@ -75,15 +76,15 @@ def attention_only_runs(size: str, runs: Path = RUNS) -> dict[int, list[Run]]:
 
 
 def modular_addition_runs(size: str, runs: Path = RUNS) -> dict[str, list[Run]]:
-    """Grokking (one run per seed), random labels and weight decay 0 (one run each; three at size paper)."""
+    """Grokking (one run per seed), random labels and weight decay 0 (one run each; two at size paper)."""
     base, steps, schedule = {
         "toy": (TOY_MODULAR, 500, _schedule(500, 20, 20)),
         "quick": (modular_presets.QUICK, 5000, _schedule(5000, 60, 100)),
-        "paper": (modular_presets.PAPER, 12000, _schedule(12000, 60, 200)),
+        "paper": (modular_presets.PAPER, 8000, _schedule(8000, 60, 200)),
     }[size]
-    controls = 3 if size == "paper" else 1
+    seeds, controls = (3, 2) if size == "paper" else (SEEDS[size], 1)
     kinds = {
-        "grokking": (base, SEEDS[size]),
+        "grokking": (base, seeds),
         "random labels": (modular_presets.with_random_labels(base), controls),
         "weight decay 0": (modular_presets.without_weight_decay(base), controls),
     }
