@@ -15,6 +15,8 @@ ANALYSES = {
     "mode_trajectories": "Fig 2: how each mode grows, and what is conserved",
     "loss_plateaus": "Fig 3A: plateaus and cliffs of the loss",
     "timescale_separation": "Fig 4: what the probes see of it",
+    "icl_emergence": "Figs 5 and 6: attention-only transformers that begin to learn in context",
+    "grokking": "Figs 3B and 7: modular addition, understood long after it was learned by heart",
     "multi_head_plateaus": "Fig 1 of paper 001: plateaus, values and eigenvectors of several heads",
     "multi_head_ranks": "Figs 2, 7, 9: plateaus and the rank of keys and queries",
     "multi_head_variants": "Figs 3, 4, 5: softmax, initialisation, next-token loss",
@@ -43,7 +45,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.")] = None,
     size: Annotated[
-        str, typer.Option(help="toy (seconds), quick (two minutes), paper (ten minutes, ten seeds).")
+        str,
+        typer.Option(
+            help="toy (seconds a page), quick (the linear model two minutes, icl_emergence eight, grokking four), "
+            "paper (ten seeds and ten minutes for the linear model; an hour or more for the other two)."
+        ),
     ] = "quick",
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where the runs behind them are kept.")] = Path("checkpoints/runs"),

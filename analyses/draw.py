@@ -41,8 +41,8 @@ def _two_or_five(is_short: bool, value: float, _: int) -> str:
     return f"{value:g}" if is_short and leading in (2, 5) else ""
 
 
-def band(axes: Axes, x: np.ndarray, values: np.ndarray, colour, label: str | None = None) -> None:
+def band(axes: Axes, x: np.ndarray, values: np.ndarray, colour, label: str | None = None, linestyle: str = "-") -> None:
     """Mean over the first axis, with a band of one standard deviation."""
     mean, sd = values.mean(0), values.std(0)
-    axes.plot(x, mean, color=colour, linewidth=2.2, alpha=0.85, label=label)
+    axes.plot(x, mean, color=colour, linewidth=2.2, alpha=0.85, label=label, linestyle=linestyle)
     axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.25, linewidth=0)

@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import measure, series, spectra, transitions
+from benchmarks import measure, series, spectra, training, transitions
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")  # of the libraries compared with
@@ -11,5 +11,7 @@ if __name__ == "__main__":
     series.run()
     print()
     transitions.run()
+    print()
+    training.run()
     print()
     measure.run()

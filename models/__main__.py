@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from models.attention_only.presets import PRESETS as ATTENTION_ONLY
 from models.depth_and_context.presets import PRESETS as DEPTH_AND_CONTEXT
 from models.linear_icl.presets import PRESETS as LINEAR_ICL
 from models.merged_weights.presets import PRESETS as MERGED_WEIGHTS
+from models.modular_addition.presets import PRESETS as MODULAR_ADDITION
 from models.multi_head.presets import PRESETS as MULTI_HEAD
 from models.multitask_sparse.presets import PRESETS as MULTITASK_SPARSE
 from models.training import DivergedError
@@ -19,6 +21,8 @@ MODELS = {
     "merged-weights": ("In-context scalar regression with one head of merged weights (paper 002)", MERGED_WEIGHTS),
     "depth-and-context": ("In-context regression with deep linear attention (paper 003)", DEPTH_AND_CONTEXT),
     "multitask-sparse": ("Many sparse tasks with linear self-attention (paper 004)", MULTITASK_SPARSE),
+    "attention-only": ("Attention layers in which induction heads and in-context learning emerge", ATTENTION_ONLY),
+    "modular-addition": ("A transformer that groks arithmetic modulo a prime", MODULAR_ADDITION),
 }
 
 RUNS = Path("checkpoints/runs")

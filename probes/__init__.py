@@ -7,7 +7,7 @@ The mathematics takes arrays and returns values; every function here can be trie
     3.1171
 """
 
-from probes.align import Alignment, Theory, align
+from probes.align import Alignment, Shapes, Theory, align
 from probes.autocorrelation import loss_autocorrelation, printed_loss_autocorrelation, unbiased_loss_autocorrelation
 from probes.curvature import (
     curvature,
@@ -30,6 +30,7 @@ from probes.effective_rank import (
 )
 from probes.matrices import Factored
 from probes.measure import measure
+from probes.mode_shapes import Fit, fit_shapes
 from probes.modes import (
     convergence_order,
     marginalized_effective_rank_by_mode,
@@ -53,6 +54,8 @@ __all__ = [
     "SVD",
     "Alignment",
     "Factored",
+    "Fit",
+    "Shapes",
     "Theory",
     "align",
     "by_head",
@@ -61,6 +64,7 @@ __all__ = [
     "curvature",
     "effective_rank",
     "find_transitions",
+    "fit_shapes",
     "frobenius_norm",
     "half_time",
     "linear_curvature",

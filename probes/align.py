@@ -1,5 +1,9 @@
 """Theory laid over a run: mode by mode, what was predicted and what happened.
 
+    align(run, theory)    predicted and measured half-times, ends and curves: an `Alignment`
+    align(run)            no theory known: which shape each mode of OV and QK grows with, the logistic of linear theory
+                          among rivals (see `mode_shapes`): `Shapes`
+
 A theory here is anything with the few members of `Theory`; the solvable models bring theirs. How its quantities are
 read off the checkpoints stands in the run itself (`run.theory`, written by who trained it):
 
@@ -15,9 +19,9 @@ read off the checkpoints stands in the run itself (`run.theory`, written by who 
 The last three may be left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -26,6 +30,10 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from checkpoints import Run
+from probes.circuits import Builder, circuits_of, default_circuits
+from probes.mode_shapes import mode_shapes
+from probes.modes import mode_amplitudes
+from probes.spectra import SVD, thin_svd
 from probes.times import half_time
 
 _FEWEST_IN_BIN = 8
@@ -102,8 +110,36 @@ class Alignment:
         return float(self.weights["null"].iloc[-1]) / scale**0.5 if scale > 0 else float("nan")
 
 
-def align(run: Run, theory: Theory) -> Alignment:
-    """Lay a theory over a run."""
+@dataclass(frozen=True)
+class Shapes:
+    """A run without a theory: how its modes grew.
+
+    modes          one row per circuit, layer, head and mode: end, when it was halfway there, half-time and rate of the
+                   logistic, R^2 of each shape
+    trajectories   one row per checkpoint and mode: circuit, layer, head, mode, step, measured
+    """
+
+    modes: pd.DataFrame
+    trajectories: pd.DataFrame
+
+
+Circuits = str | Sequence[str] | Mapping[str, Builder]
+
+
+@overload
+def align(run: Run, theory: Theory, *, circuits: Circuits | None = ..., modes: int = ...) -> Alignment: ...
+@overload
+def align(run: Run, theory: None = None, *, circuits: Circuits | None = ..., modes: int = ...) -> Shapes: ...
+def align(
+    run: Run, theory: Theory | None = None, *, circuits: Circuits | None = None, modes: int = 4
+) -> Alignment | Shapes:
+    """Lay a theory over a run; without one, fit shapes to the leading `modes` modes of each of the circuits.
+
+    circuits are as in `measure`: names that the run's family knows, or names with functions of your own.
+    """
+    if theory is None:
+        trajectories = _trajectories(run, circuits, modes)
+        return Shapes(mode_shapes(trajectories), trajectories)
     if run.theory is None:
         raise ValueError(f"run {run.name!r} does not say how its weights relate to a theory: run.json has no 'theory'")
     if len(run.steps) < 3:
@@ -126,6 +162,32 @@ def align(run: Run, theory: Theory) -> Alignment:
         _long("quantity", constant, constants, steps, pace),
         pd.DataFrame([one.norms for one in read]).assign(step=steps, time=pace * steps),
     )
+
+
+def _trajectories(run: Run, circuits: Circuits | None, modes: int) -> pd.DataFrame:
+    """u_k^T M(t) v_k at every checkpoint, u and v of the last one."""
+    if len(run.steps) < 5:
+        raise ValueError(
+            f"run {run.name!r} has {len(run.steps)} checkpoints: at least 5 are needed to tell shapes apart"
+        )
+    if modes < 1:
+        raise ValueError(f"modes is {modes}: at least 1 is needed")
+    wanted = default_circuits(run) if circuits is None else circuits
+    found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
+    last = run.checkpoint(run.steps[-1])
+    tables = []
+    for name, circuit in found.items():
+        for layer in circuit.layers:
+            basis = thin_svd(circuit.read(last, layer))
+            leading = SVD(basis.left[..., :modes], basis.values[..., :modes], basis.right[..., :modes])
+            for step in run.steps:
+                amplitudes = np.asarray(mode_amplitudes(circuit.read(run.checkpoint(step), layer), leading))
+                index = pd.MultiIndex.from_product([range(n) for n in amplitudes.shape], names=["head", "mode"])
+                table = pd.DataFrame({"measured": amplitudes.ravel()}, index=index).reset_index()
+                tables.append(table.assign(circuit=name, layer=layer, step=step))
+    keys = ["circuit", "layer", "head", "mode", "step"]
+    table = pd.concat(tables, ignore_index=True)[[*keys, "measured"]]
+    return table.sort_values(keys, kind="stable", ignore_index=True)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def test_every_claim_gets_one_of_three_verdicts_and_a_reason(result):
 def test_verdicts_by_hand():
     assert [judge(x, 0.1, 0.5) for x in (-0.05, 0.3, 0.8)] == [HOLDS, IN_PART, FAILS]
     assert spread([1.0, 3.0]) == "2.000 ± 1.414"
+    assert spread([1.0]) == "1.000"
     assert percent([1.1, 1.1]) == "+10.0 ± 0.0 %"
     assert percent([1.1, float("inf")]) == "not reached in 1 of 2 seeds"
 

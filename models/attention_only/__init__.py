@@ -1,0 +1,1 @@
+"""Attention-only transformers on tasks that can only be solved in context."""
