@@ -47,8 +47,8 @@ def main(
     size: Annotated[
         str,
         typer.Option(
-            help="toy (seconds a page), quick (the linear model two minutes, icl_emergence eight, grokking four), "
-            "paper (ten seeds and ten minutes for the linear model; an hour or more for the other two)."
+            help="toy (seconds a page), quick (the linear head two minutes in all, icl_emergence eight, grokking four, "
+            "each other paper two or three), paper (ten minutes for the linear head, longer for the rest)."
         ),
     ] = "quick",
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),

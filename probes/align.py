@@ -186,7 +186,7 @@ def _trajectories(run: Run, circuits: Circuits | None, modes: int) -> pd.DataFra
                 table = pd.DataFrame({"measured": amplitudes.ravel()}, index=index).reset_index()
                 tables.append(table.assign(circuit=name, layer=layer, step=step))
     keys = ["circuit", "layer", "head", "mode", "step"]
-    table = pd.concat(tables, ignore_index=True)[[*keys, "measured"]]
+    table = pd.concat(tables, ignore_index=True).loc[:, [*keys, "measured"]]
     return table.sort_values(keys, kind="stable", ignore_index=True)
 
 
