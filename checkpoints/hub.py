@@ -2,9 +2,9 @@
 
 What is asked for is a range of a file; what is kept is that range, under the hash of the file's content:
 
-    CACHE/REPOSITORY/refs.json            revisions and the commits they stood for when last asked
-    CACHE/REPOSITORY/trees/COMMIT.json    the files of a commit, with size and content hash
-    CACHE/blobs/HASH/START-STOP           bytes START to STOP of a file with that content
+    CACHE/SERVER/REPOSITORY/refs.json            revisions and the commits they stood for when last asked
+    CACHE/SERVER/REPOSITORY/trees/COMMIT.json    the files of a commit, with size and content hash
+    CACHE/SERVER/blobs/HASH/START-STOP           bytes START to STOP of a file with that content
 
 so a shard that two revisions share is fetched once, and no name that a server sends becomes a path. A range whose
 download was cut off is kept as START-STOP.partial and taken up where it broke, by this process or a later one. Files
@@ -20,6 +20,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -80,6 +81,8 @@ class Hub:
         self.endpoint = endpoint or constants.ENDPOINT
         self.token = token
         self.cache = Path(cache) if cache else default_cache()
+        # one server's word for a hash must not become another's content
+        self._own = self.cache / hashlib.sha256(self.endpoint.encode()).hexdigest()[:12]
         self.limit = limit
         self.offline = constants.HF_HUB_OFFLINE if offline is None else offline
         self.wait = wait
@@ -110,6 +113,9 @@ class Hub:
             }
 
         found = self._remembered(repository, f"trees/{_checked_hash(commit, repository)}.json", ask, fresh=False)
+        for path, (size, _, _) in found.items():
+            if type(size) is not int or size < 0:
+                raise WeightsError(f"{repository}/{path}: the hub lists {size!r} as its size")
         return {
             path: HubFile(path, size, _checked_hash(sha, f"{repository}/{path}"), is_lfs)
             for path, (size, sha, is_lfs) in found.items()
@@ -125,7 +131,10 @@ class Hub:
         content = np.empty(stop - start, np.uint8)
         with open(kept, "rb") as cached:
             cached.seek(start - int(kept.name.split("-")[0]))
-            cached.readinto(content.data)
+            length = cached.readinto(content.data)
+        if length != stop - start:  # somebody cut it short: fetch it again
+            kept.unlink()
+            return self.read(repository, commit, file, start, stop)
         os.utime(kept)
         return content
 
@@ -150,9 +159,12 @@ class Hub:
 
     def _remembered(self, repository: str, name: str, ask: Any, *, fresh: bool) -> dict[str, Any]:
         """An answer of the server, kept; asked for again if it may have changed."""
-        file = self.cache / repository.replace("/", "--") / name
+        file = self._own / repository.replace("/", "--") / name
         if file.is_file() and not fresh:
-            return json.loads(file.read_text(encoding="utf-8"))
+            try:
+                return json.loads(file.read_text(encoding="utf-8"))
+            except ValueError:
+                file.unlink()  # damaged: ask again
         if self.offline:
             raise FileNotFoundError(
                 f"hub:{repository}: {name} is not in the cache {self.cache} and this is offline. "
@@ -167,6 +179,8 @@ class Hub:
         for attempt in range(ATTEMPTS):
             try:
                 return ask()
+            except (KeyError, TypeError, AttributeError) as error:
+                raise WeightsError(f"{what}: the answer of {self.endpoint} makes no sense ({error!r})") from None
             except (HfHubHTTPError, *_transport_errors()) as error:
                 if attempt == ATTEMPTS - 1 or not _may_pass(error):
                     raise _unavailable(what, self.endpoint, error) from error
@@ -175,7 +189,7 @@ class Hub:
 
     def _covering(self, file: HubFile, start: int, stop: int) -> Path | None:
         """A kept range that holds this one."""
-        folder = self.cache / "blobs" / file.hash
+        folder = self._own / "blobs" / file.hash
         for kept in folder.iterdir() if folder.is_dir() else ():
             match = _RANGE.fullmatch(kept.name)
             if match and int(match[1]) <= start and stop <= int(match[2]):
@@ -191,7 +205,7 @@ class Hub:
                 f"{label}: bytes {start} to {stop} are not in the cache {self.cache}, and this is offline"
             )
         url = hf_hub_url(repository, file.path, revision=commit, endpoint=self.endpoint)
-        target = self.cache / "blobs" / file.hash / f"{start}-{stop}"
+        target = self._own / "blobs" / file.hash / f"{start}-{stop}"
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(target.with_name(target.name + ".partial"), "ab") as partial:
             fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be fetching the same range
@@ -228,6 +242,8 @@ class Hub:
                         raise WeightsError(f"{label}: the server sent another range than was asked for")
                     for chunk in response.iter_bytes():
                         partial.write(chunk[: stop - start - partial.tell()])
+                        if partial.tell() == stop - start:
+                            break
             except (HfHubHTTPError, *_transport_errors()) as error:
                 if not _may_pass(error):
                     raise _unavailable(label, self.endpoint, error) from error
@@ -243,17 +259,22 @@ class Hub:
 
     def _make_room(self, added: int) -> None:
         """Keep the cache below its limit: what was not read for the longest time goes."""
-        blobs = self.cache / "blobs"
+        blobs = self._own / "blobs"
         if self._kept is not None and self._kept + added <= self.limit:
             self._kept += added
             return
-        files = [(path.stat(), path) for path in blobs.rglob("*") if path.is_file()]
-        self._kept = sum(info.st_size for info, _ in files)
+        files = []
+        for path in blobs.rglob("*"):
+            with suppress(FileNotFoundError):  # another process may have renamed or removed it
+                if path.is_file():
+                    files.append((path.stat(), path))
+        kept = sum(info.st_size for info, _ in files)
         for info, path in sorted(files, key=lambda item: item[0].st_mtime)[:-1]:
-            if self._kept <= self.limit:
-                return
+            if kept <= self.limit:
+                break
             path.unlink(missing_ok=True)
-            self._kept -= info.st_size
+            kept -= info.st_size
+        self._kept = kept
 
 
 class HubBytes(ByteSource):

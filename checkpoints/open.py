@@ -60,6 +60,7 @@ def _on_disk(path: Path) -> Run:
     if not path.exists():
         hint = "" if path.is_absolute() or str(path).count("/") != 1 else f" For a hub repository write 'hub:{path}'."
         raise FileNotFoundError(f"{path} does not exist.{hint}")
+    path = path.absolute()  # a worker may be somewhere else
     for find, _ in FOLDERS[-1:] if path.is_file() else FOLDERS:
         run = find(path)
         if run is not None:

@@ -3,9 +3,11 @@
 A source (see `checkpoints.sources`) finds the entries; nothing of the weights is read until it is asked for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -25,6 +27,16 @@ class Entry:
     open: Callable[[], Checkpoint]
     recorded_step: Callable[[], int | None] | None = None
     """The step that a file beside the weights records, where there is one."""
+    version: str = ""
+    """What tells this content from another under the same name, where the source knows it (a commit)."""
+
+    @property
+    def identity(self) -> str:
+        """Changes when the files change."""
+        path = Path(self.label)
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
+        return f"{self.label} {self.version} {stats}"
 
 
 def no_metrics() -> pd.DataFrame:
@@ -71,22 +83,37 @@ class Run:
     @cached_property
     def heads(self) -> HeadLayout:
         """Where the attention heads are, found from the names in the first checkpoint that can be read."""
-        checkpoint = self.first_readable()
+        checkpoint = self.typical()
         return find_heads(checkpoint.stored, self.config, label=checkpoint.label, family=self.described_heads)
 
-    def first_readable(self) -> Checkpoint:
-        """The first checkpoint whose table of contents can be read; raises what is wrong with the first if none can."""
+    def typical(self) -> Checkpoint:
+        """A checkpoint with the tensors that most have; raises what is wrong with the first if none can be read.
+
+        The first and the last that can be read are compared; only where they differ are all of them looked at.
+        """
         if not self.steps:
             raise ValueError(f"run {self.name!r} has no checkpoints")
         failures: list[Exception] = []
-        for step in self.steps:
+        readable = self._readable(self.steps, failures)
+        first = next(readable, None)
+        if first is None:
+            raise failures[0]
+        last = next(self._readable(reversed(self.steps), failures))
+        if _contents(first) == _contents(last):
+            return first
+        found = [first, *readable]
+        usual = Counter(_contents(checkpoint) for checkpoint in found).most_common(1)[0][0]
+        return next(checkpoint for checkpoint in found if _contents(checkpoint) == usual)
+
+    def _readable(self, steps: Iterable[int], failures: list[Exception]) -> Iterator[Checkpoint]:
+        for step in steps:
             try:
                 checkpoint = self.checkpoint(step)
                 _ = checkpoint.stored
-                return checkpoint
             except (OSError, ValueError) as error:
                 failures.append(error)
-        raise failures[0]
+            else:
+                yield checkpoint
 
     def __repr__(self) -> str:
         """Name, family and the steps there are."""
@@ -98,3 +125,7 @@ class Run:
         for entry in self.entries:
             found.setdefault(entry.step, []).append(entry)
         return dict(sorted(found.items()))
+
+
+def _contents(checkpoint: Checkpoint) -> frozenset:
+    return frozenset((name, stored.shape) for name, stored in checkpoint.stored.items())

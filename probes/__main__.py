@@ -1,6 +1,5 @@
 """The command line: `probes measure RUN -o table.parquet`, `probes audit RUN`, `probes list`, `probes cache`."""
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -90,10 +89,11 @@ def measure(
     """Measure every checkpoint of a run: one tidy table, one row per number.
 
     Results are kept beside the output as they come (OUTPUT.parts/). If the job is killed, the same command again goes
-    on where it stopped.
+    on where it stopped. Exit code: 0 if all is measured, 1 if some checkpoints could not be, 2 if nothing was.
     """
     from probes.engines import engine_named
     from probes.measure import measure as measured
+    from probes.measure import remove_parts
     from probes.tables import write_table
 
     run = opened(source, revisions, heads)
@@ -115,12 +115,18 @@ def measure(
         write_table(table, output)
     except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error
-    shutil.rmtree(parts)
+    if not table.attrs["failed"]:
+        remove_parts(parts)
     missing = sum(table["value"].isna())
     typer.echo(f"{output}: {len(table)} numbers of {len(run.steps)} checkpoints ({missing} missing, with the reason)")
     if table.attrs["condemned"]:
         steps = ", ".join(table.attrs["condemned"])
         typer.echo(f"left out, condemned by the audit: step {steps}. `probes audit {source}` says why")
+    if table.attrs["failed"]:
+        step, reason = next(iter(table.attrs["failed"].items()))
+        typer.echo(f"{len(table.attrs['failed'])} steps could not be measured, the first {step}: {reason}", err=True)
+        typer.echo("The same command again tries these, and only these, once more", err=True)
+        raise typer.Exit(1)
 
 
 @app.command("list")

@@ -69,7 +69,10 @@ def qk_folded(heads: Heads) -> Factored:
 def qk_at(heads: Heads, offset: int) -> Factored:
     """W_Q R W_K^T between a query and the key `offset` positions before it."""
     if heads.rotary is None:
-        raise ValueError(f"qk_at_{offset}: this model has no rotary positions, or of a type that is not known here")
+        raise ValueError(
+            f"qk_at_{offset}: this model has no rotary positions, or no config that describes them, or a kind of them "
+            "that is not known here (default and linear are)"
+        )
     rotation = heads.rotary.matrix(offset, heads.W_Q.shape[-1]).to(heads.W_Q.device)
     return Factored(heads.W_Q.double() @ rotation, _expanded(heads.W_K, heads.group).mT.double())
 
@@ -218,7 +221,7 @@ def circuit_named(name: str) -> Callable[[Heads], Factored]:
 
 
 def _built(run: Run, name: str, build: Builder) -> BuiltCircuit:
-    shape = build(run.first_readable()).shape
+    shape = build(run.typical()).shape
     if len(shape) != 4:
         raise ValueError(f"circuit {name!r} is {tuple(shape)}; [layer, head, rows, columns] is expected")
     return BuiltCircuit(build, tuple(range(shape[0])))

@@ -11,7 +11,9 @@ NaN with the reason.
 """
 
 import difflib
+import hashlib
 import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,12 +27,13 @@ from tqdm import tqdm
 from checkpoints import Run
 from checkpoints.audit import Audit
 from checkpoints.audit import audit as audited
+from checkpoints.files.checkpoint import abridged
 from checkpoints.layout import write_json, write_text
 from checkpoints.run import Entry
 from probes.catalogue import PROBES
 from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.engines import Engine, Here
-from probes.tables import joined, read_tables, write_table
+from probes.tables import joined, read_table, read_tables, write_table
 from probes.work import Task, Work, measure_checkpoint, missing_rows
 
 Reference = str | int | float
@@ -42,7 +45,7 @@ def measure(
     *,
     probes: Sequence[str] | None = None,
     removed: int = 4,
-    references: Sequence[Reference] = ("final",),
+    references: Reference | Sequence[Reference] = "final",
     audit: Audit | bool = True,
     engine: Engine | None = None,
     keep: str | Path | None = None,
@@ -63,10 +66,9 @@ def measure(
         raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
     wanted = default_circuits(run) if circuits is None else circuits
     found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
-    if keep is not None:
-        with writing(Path(keep)):
-            pass
-    verdict = _audited(run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), keep, progress)
+    identity = _identity(run)
+    parts = Parts(keep, identity)
+    verdict = _audited(run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), parts, progress)
     condemned = verdict.condemned if verdict else {}
     sound = [entry for entry in _single(run) if entry.step not in condemned]
     if not sound:
@@ -75,17 +77,17 @@ def measure(
     work = Work(
         run=run.name,
         circuits=found,
-        heads=head_counts(found, run.first_readable()),
+        heads=head_counts(found, run.typical()),
         probes=names,
         components=removed + 1,
         references=anchors,
         token=secrets.token_hex(8),
     )
     attrs = _provenance(run, work, verdict)
-    parts = Parts(keep, attrs)
+    parts.claim(attrs)
     for step in run.steps:
         if step in condemned:
-            parts.add(step, missing_rows(work, step, f"condemned by the audit, {condemned[step]}"))
+            parts.add(step, missing_rows(work, step, f"condemned by the audit, {condemned[step]}"), None)
     before = [None, *sound]
     tasks = [Task(now, earlier) for now, earlier in zip(sound, before, strict=False) if now.step not in parts]
     with tqdm(
@@ -95,46 +97,75 @@ def measure(
         unit="checkpoint",
         disable=None if progress else True,
     ) as bar:
-        for number, rows, reason in (engine or Here()).run(measure_checkpoint, work, tasks):
+        for number, result, died in (engine or Here()).run(measure_checkpoint, work, tasks):
             step = tasks[number].now.step
-            parts.add(step, rows if reason is None else missing_rows(work, step, reason))
+            rows, failure = result if died is None else (missing_rows(work, step, died), died)
+            parts.add(step, rows, failure)
             bar.update()
     return parts.table(run.steps)
 
 
 class Parts:
-    """The rows of each checkpoint as they come: in memory, and in a folder if there is one."""
+    """The rows of each checkpoint as they come: in memory, and in a folder if there is one.
 
-    def __init__(self, folder: str | Path | None, attrs: dict[str, Any]) -> None:
-        self.folder, self.attrs = Path(folder) if folder is not None else None, attrs
+    A step that failed is not kept in the folder: the next attempt tries it again. The folder is taken up only by the
+    measurement that began it, on files that have not changed since.
+    """
+
+    def __init__(self, folder: str | Path | None, identity: str) -> None:
+        self.folder, self.identity = Path(folder) if folder is not None else None, identity
+        self.attrs: dict[str, Any] = {}
+        self.failed: dict[int, str] = {}
         self._rows: dict[int, pd.DataFrame] = {}
         self._files: dict[int, Path] = {}
         if self.folder is not None:
-            self._claim(self.folder)
+            with writing(self.folder):
+                write_text(self.folder / ".writable", "")
+                (self.folder / ".writable").unlink()
+            strangers = [file.name for file in self.folder.iterdir() if not _PART.fullmatch(file.name)]
+            if strangers:
+                raise ValueError(f"{self.folder} holds something else ({abridged(strangers)}): choose another folder")
 
-    def _claim(self, folder: Path) -> None:
-        """Make the folder, or take up what is in it if it was begun by the same measurement."""
-        description = folder / "measurement.json"
-        mine = json.loads(json.dumps(self.attrs, default=str))
-        with writing(folder):
-            if not description.exists():
-                write_json(description, mine)
+    def claim(self, attrs: dict[str, Any]) -> None:
+        """Say what is measured; take up what is there if it was begun by the same measurement."""
+        self.attrs = attrs
+        if self.folder is None:
+            return
+        description = self.folder / "measurement.json"
+        mine = json.loads(json.dumps({"identity": self.identity, **attrs}, default=str))
+        if not description.exists():
+            write_json(description, mine)
         if json.loads(description.read_text()) != mine:
             raise ValueError(
-                f"{folder} holds parts of another measurement (of another source or other steps, probes, circuits, "
-                "references or verdicts). Delete it, or choose another place"
+                f"{self.folder} holds parts of another measurement (of another source, of files that have changed, "
+                "of other probes, circuits, references or verdicts). Delete it, or choose another place"
             )
-        for left_over in folder.glob(".*.partial"):
+        for left_over in self.folder.glob(".*.partial"):
             left_over.unlink()
-        self._files = {int(file.stem.removeprefix("step-")): file for file in folder.glob("step-*.parquet")}
+        self._files = {int(file.stem.removeprefix("step-")): file for file in self.folder.glob("step-*.parquet")}
+
+    def kept_audit(self) -> Audit | None:
+        """The audit of the job that is taken up here, if the files are the same."""
+        file = self.folder / "audit.json" if self.folder is not None else None
+        if file is None or not file.is_file():
+            return None
+        kept = json.loads(file.read_text())
+        return Audit.from_json(kept["audit"]) if kept["identity"] == self.identity else None
+
+    def keep_audit(self, audit: Audit) -> None:
+        """Remember the audit for a later attempt."""
+        if self.folder is not None:
+            write_json(self.folder / "audit.json", {"identity": self.identity, "audit": audit.to_json()})
 
     def __contains__(self, step: int) -> bool:
         """Whether a step is done."""
         return step in self._rows or step in self._files
 
-    def add(self, step: int, rows: pd.DataFrame) -> None:
-        """Keep the rows of a step."""
-        if self.folder is None:
+    def add(self, step: int, rows: pd.DataFrame, failure: str | None) -> None:
+        """The rows of a step, and why it failed if it did."""
+        if failure is not None:
+            self.failed[step] = failure
+        if self.folder is None or failure is not None:
             self._rows[step] = rows
         else:
             self._files[step] = self.folder / f"step-{step:09d}.parquet"
@@ -142,9 +173,30 @@ class Parts:
 
     def table(self, steps: Sequence[int]) -> pd.DataFrame:
         """All rows, in the order of the steps."""
-        if self.folder is None:
-            return joined([self._rows[step] for step in steps], self.attrs)
-        return read_tables([self._files[step] for step in steps], self.attrs)
+        attrs = {**self.attrs, "failed": {str(step): reason for step, reason in sorted(self.failed.items())}}
+        if not self._files:
+            return joined([self._rows[step] for step in steps], attrs)
+        if not self._rows:
+            return read_tables([self._files[step] for step in steps], attrs)
+        parts = [self._rows[step] if step in self._rows else read_table(self._files[step]) for step in steps]
+        return joined(parts, attrs)
+
+
+_PART = re.compile(r"measurement\.json|audit\.json|step-\d+\.parquet|\..*\.partial")
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete the parts of a measurement, and nothing else."""
+    for file in folder.iterdir():
+        if _PART.fullmatch(file.name):
+            file.unlink()
+    folder.rmdir()
+
+
+def _identity(run: Run) -> str:
+    """Changes when the files, the config or the description of the heads change."""
+    content = [run.source, dict(run.config), str(run.described_heads), [entry.identity for entry in run.entries]]
+    return hashlib.sha256(json.dumps(content, default=str, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
@@ -169,20 +221,15 @@ def _known_probes(probes: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _audited(run: Run, audit: Audit | bool, has_heads: bool, keep: str | Path | None, progress: bool) -> Audit | None:
+def _audited(run: Run, audit: Audit | bool, has_heads: bool, parts: Parts, progress: bool) -> Audit | None:
     if isinstance(audit, Audit):
         return audit
     if not audit or len(run.steps) < 2:
         return None
-    file = Path(keep) / "audit.json" if keep is not None else None
-    if file and file.is_file():  # of the job that is taken up here
-        kept = Audit.from_json(file.read_text())
-        if list(kept.steps) == run.steps:
-            return kept
-    found = audited(run, tensors="attention" if has_heads else "all", progress=progress)
-    if file:
-        with writing(file.parent):
-            write_text(file, found.to_json())
+    found = parts.kept_audit()
+    if found is None:
+        found = audited(run, tensors="attention" if has_heads else "all", progress=progress)
+        parts.keep_audit(found)
     return found
 
 
@@ -199,10 +246,10 @@ def _contested(run: Run, step: int) -> Entry:
     return Entry(step, f"{run.source}, step {step}", lambda: run.checkpoint(step))
 
 
-def _references(run: Run, sound: Sequence[Entry], references: Sequence[Reference]) -> dict[str, Entry]:
+def _references(run: Run, sound: Sequence[Entry], references: Reference | Sequence[Reference]) -> dict[str, Entry]:
     by_step = {entry.step: entry for entry in sound}
     last, found = sound[-1].step, {}
-    for reference in references:
+    for reference in (references,) if isinstance(references, str | int | float) else references:
         if reference == "final":
             found[""] = by_step[last]
             continue
@@ -211,7 +258,7 @@ def _references(run: Run, sound: Sequence[Entry], references: Sequence[Reference
         if isinstance(reference, float):
             if not 0 < reference <= 1:
                 raise ValueError(f"reference {reference}: a fraction of the last step lies between 0 and 1")
-            step = max((s for s in by_step if s <= reference * last), default=sound[0].step)
+            step = max((s for s in by_step if s <= reference * last * (1 + 1e-12)), default=sound[0].step)
         else:
             step = reference
         if step not in by_step:

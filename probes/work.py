@@ -102,13 +102,18 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def measure_checkpoint(work: Work, task: Task) -> pd.DataFrame:
-    """All numbers of one checkpoint. What cannot be read costs its rows, with the reason, and no others."""
+UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, MemoryError)
+"""What reading and measuring somebody's file may raise."""
+
+
+def measure_checkpoint(work: Work, task: Task) -> tuple[pd.DataFrame, str | None]:
+    """All numbers of one checkpoint, and why there are none: what cannot be read costs its rows and no others."""
     with one_thread():
         try:
-            return _measured(work, task)
-        except (OSError, ValueError, RuntimeError, KeyError, MemoryError) as error:
-            return missing_rows(work, task.now.step, f"{type(error).__name__}: {error}")
+            return _measured(work, task), None
+        except UNREADABLE as error:
+            reason = f"{task.now.label}: {type(error).__name__}: {error}"
+            return missing_rows(work, task.now.step, reason), reason
 
 
 def _measured(work: Work, task: Task) -> pd.DataFrame:
@@ -125,16 +130,12 @@ def _measured(work: Work, task: Task) -> pd.DataFrame:
         _add(rows, work, layer, stacks, "now", "", None)
         for suffix, other in others.items():
             entry = work.references[suffix]
-            if entry.label == task.now.label:
-                compared = stacks
-            else:
-                compared = other if isinstance(other, str) else _stacks(work, entry, other, layer)
+            compared = stacks if entry.label == task.now.label else _compared(work, entry, other, layer)
             _add(rows, work, layer, stacks, "now and reference", suffix, compared)
-        if task.before and not isinstance(before, str):
-            _add(rows, work, layer, stacks, "now and before", "", _stacks(work, task.before, before, layer))
+        compared = _compared(work, task.before, before, layer) if task.before else str(before)
+        _add(rows, work, layer, stacks, "now and before", "", compared)
+        if task.before:
             _MEMORY.forget(work.token, task.before.label, layer, keep=[e.label for e in work.references.values()])
-        else:
-            _add(rows, work, layer, stacks, "now and before", "", str(before))
     return rows.table()
 
 
@@ -150,9 +151,19 @@ def _readable(work: Work, entry: Entry, what: str) -> Checkpoint | str:
     try:
         checkpoint = _opened(work, entry)
         _ = checkpoint.stored
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         return f"{what} cannot be read: {error}"
     return checkpoint
+
+
+def _compared(work: Work, entry: Entry, checkpoint: Checkpoint | str, layer: int) -> dict[str, Stack] | str:
+    """The circuits of a layer to compare with, or why there are none."""
+    if isinstance(checkpoint, str):
+        return checkpoint
+    try:
+        return _stacks(work, entry, checkpoint, layer)
+    except UNREADABLE as error:
+        return f"{entry.label}, which it is compared with, cannot be read: {error}"
 
 
 def _stacks(work: Work, entry: Entry, checkpoint: Checkpoint, layer: int) -> dict[str, Stack]:

@@ -85,7 +85,7 @@ def copy_of_another(number: int, place: int, source: int) -> Planted:
 
 def swapped(number: int, place: int) -> Planted:
     series = copied(healthy(number))
-    a, b = at(series, place), at(series, place + 1)
+    a, b = list(series)[place:][:2]
     series[a], series[b] = series[b], series[a]
     return series, {a: "swapped", b: "swapped"}
 
@@ -174,6 +174,10 @@ PLANTED: dict[str, Callable[[], Planted]] = {
     "neighbours exchanged": lambda: swapped(EVEN_RUN, 5),
     "neighbours exchanged, log-spaced": lambda: swapped(LOG_RUN, 14),
     "neighbours exchanged, SGD": lambda: swapped(SGD_RUN, 4),
+    "the last two exchanged": lambda: swapped(EVEN_RUN, -2),
+    "the last two exchanged, log-spaced": lambda: swapped(LOG_RUN, -2),
+    "the first two exchanged": lambda: swapped(EVEN_RUN, 0),
+    "weights of another run, second to last": lambda: foreign(EVEN_RUN, -2, another_run),
     "one step in bfloat16": lambda: other_dtype(EVEN_RUN, 7, torch.bfloat16),
     "one step in float64": lambda: other_dtype(LOG_RUN, 3, torch.float64),
     "the last step in float16": lambda: other_dtype(PYTHIA_RUN, -1, torch.float16),
@@ -271,6 +275,32 @@ def test_a_step_that_records_another_step_is_found(tmp_path):
         torch.save(content, tmp_path / "nano" / f"ckpt-{step}.pt")
     found = audit(open_run(tmp_path / "nano"))
     assert [(f.step, f.kind) for f in found.faults] == [(300, "wrong_step")]
+
+
+def test_names_that_count_something_else_than_the_recorded_step_are_no_fault(tmp_path):
+    for epoch in range(5):
+        content = {"model": healthy(EVEN_RUN)[60 * epoch], "global_step": 1200 * (epoch + 1)}
+        torch.save(content, tmp_path / f"epoch_{epoch}.pt")
+    assert audit(open_run(tmp_path)).is_sound
+
+
+def test_attention_that_is_frozen_on_purpose_is_told_from_a_run_that_never_moved(tmp_path):
+    from probes import measure
+    from tests.test_measure import write_run
+
+    path = write_run(tmp_path / "walk", [0, 10, 20, 30])
+    frozen = load_file(path / "step0.safetensors")
+    for step in (0, 10, 20, 30):
+        save_file(frozen | {"mlp.weight": torch.randn(20, 20) + step}, path / f"step{step}.safetensors")
+    assert measure(open_run(path), probes=("norm",)).attrs["condemned"] == {}
+    for step in (0, 10, 20):
+        save_file(load_file(path / "step30.safetensors"), path / f"step{step}.safetensors")
+    assert list(measure(open_run(path), probes=("norm",)).attrs["condemned"]) == ["0", "10", "20"]
+
+
+def test_float8_weights_can_be_audited(tmp_path):
+    series = {step: {"w": torch.randn(30, 30).to(torch.float8_e4m3fn)} for step in (1, 2, 3)}
+    assert not audit(open_run(written(series, tmp_path))).condemned.keys() - {2}  # a walk of noise may be an excursion
 
 
 def test_attention_alone_can_be_audited_and_is_on_a_hub(tmp_path):

@@ -306,6 +306,39 @@ def test_folding_multiplies_the_gains_of_the_norms_in_and_changes_nothing_else()
     assert torch.equal(qk_folded(plain).left, qk(heads).left)
 
 
+def test_a_norm_after_attention_is_folded_into_what_is_written():
+    model = build("olmo2, grouped, qk norm")
+    heads = find_heads(stored(model.state_dict()), model.config.to_dict()).read(model.state_dict(), 0)
+    x, gain = torch.randn(32), model.model.layers[0].post_attention_layernorm.weight.detach()
+    folded, plain = ov_folded(heads), ov(heads)
+    assert torch.allclose(x @ folded.left @ folded.right, (x @ plain.left @ plain.right) * gain, atol=1e-4)
+
+
+def test_norms_and_rotation_are_not_guessed_for_relatives_that_share_the_names():
+    model = build("llama")
+    config = model.config.to_dict()
+    for other in ("gemma", "cohere"):
+        heads = find_heads(stored(model.state_dict()), config | {"model_type": other}).read(model.state_dict(), 0)
+        assert heads.input_norm is None
+        with pytest.raises(ValueError, match="qk_at_3: this model has no rotary positions, or no config"):
+            qk_at(heads, 3)
+    bare = find_heads(stored(model.state_dict()), {"num_attention_heads": 4}).read(model.state_dict(), 0)
+    assert bare.rotary is None
+    model = build("opt")
+    after = model.config.to_dict() | {"do_layer_norm_before": False}
+    assert find_heads(stored(model.state_dict()), after).read(model.state_dict(), 0).input_norm is None
+    assert (
+        find_heads(stored(model.state_dict()), model.config.to_dict()).read(model.state_dict(), 0).input_norm
+        is not None
+    )
+
+
+def test_heads_wider_than_the_model_are_read():
+    config = transformers.Qwen3Config(**{**GROUPED, "head_dim": 64})
+    model = transformers.Qwen3ForCausalLM(config)
+    assert find_heads(stored(model.state_dict()), config.to_dict()).read(model.state_dict(), 0).W_Q.shape == (4, 32, 64)
+
+
 def test_an_unknown_layout_lists_what_looks_like_attention_and_can_be_described():
     tensors = {
         "trunk.0.mixer.to_q.weight": torch.randn(6, 8),

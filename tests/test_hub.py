@@ -159,7 +159,7 @@ def test_the_cache_stays_below_its_limit_and_can_be_cleared(server, published, t
         run = open_run(f"hub:{REPOSITORY}", revisions="step*", hub=hub)
         expect(read_everything(run), published)
         assert server.body_bytes > 1_500_000
-        kept = sum(path.stat().st_size for path in (tmp_path / "cache" / "blobs").rglob("*") if path.is_file())
+        kept = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file())
         assert kept <= 400_000
         assert hub.clear() > 0
         assert not (tmp_path / "cache").exists()
@@ -222,7 +222,43 @@ def test_a_file_whose_content_is_not_what_the_hub_lists_is_refused_and_not_kept(
         run = open_run("hub:a/b", hub=Hub(address, cache=tmp_path / "cache"))
         with pytest.raises(WeightsError, match=r"pytorch_model\.bin: its content has the hash .* the hub lists 0000"):
             run.checkpoint(1)
-    assert not [path for path in (tmp_path / "cache" / "blobs").rglob("*") if path.is_file()]
+    assert not [path for path in (tmp_path / "cache").rglob("blobs/**/*") if path.is_file()]
+
+
+def test_a_cache_file_that_was_cut_short_is_fetched_again(server, published, tmp_path):
+    with serving(server) as address:
+        run = open_run(f"hub:{REPOSITORY}", revisions="step4", hub=Hub(address, cache=tmp_path))
+        read_everything(run)
+        for file in tmp_path.rglob("blobs/*/*"):
+            if file.stat().st_size > 1000:
+                file.write_bytes(file.read_bytes()[:-7])
+        expect(read_everything(run), published)
+
+
+def test_two_servers_do_not_share_a_cache(server, published, tmp_path):
+    """A server that lists the true hashes and serves other bytes must not spoil the true one's."""
+    evil = HubServer(REPOSITORY, {"step4": {k: v for k, v in published["step4"].items()}})
+    listed = evil.tree(next(iter(evil.commits)))
+    evil.lies["tree"] = listed
+    evil.revisions["step4"] = {
+        k: v[:-5000] + b"\1" * 5000 if k.endswith("safetensors") else v for k, v in published["step4"].items()
+    }
+    with serving(evil) as address:
+        read_everything(open_run(f"hub:{REPOSITORY}", revisions="step4", hub=Hub(address, cache=tmp_path)))
+    with serving(server) as address:
+        expect(
+            read_everything(open_run(f"hub:{REPOSITORY}", revisions="step4", hub=Hub(address, cache=tmp_path))),
+            published,
+        )
+
+
+@pytest.mark.parametrize(
+    "answer", [[{"type": "file", "path": "x"}], [{"type": "file", "path": "x", "size": "12", "oid": "0" * 40}], 7]
+)
+def test_answers_that_make_no_sense_are_refused(server, tmp_path, answer):
+    server.lies["tree"] = answer
+    with serving(server) as address, pytest.raises((WeightsError, OSError), match="small-model"):
+        open_run(f"hub:{REPOSITORY}", revisions="step4", hub=Hub(address, cache=tmp_path, wait=0.0001))
 
 
 def test_close_ranges_are_fetched_together_and_distant_ones_are_not():

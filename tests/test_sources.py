@@ -100,6 +100,7 @@ def test_files_that_carry_their_step_in_the_name(tmp_path, suffix):
     ("wrap", "expected_step"),
     [
         (lambda s: {"model": s, "optimizer": {"state": {}}, "iter_num": 7, "model_args": {"n_head": 2}}, 7),
+        (lambda s: {"model": s, "best_val_loss": torch.tensor(1.5), "iter_num": 8}, 8),
         (lambda s: {"state_dict": {f"module.{k}": v for k, v in s.items()}, "global_step": 9, "n_head": 2}, 9),
         (lambda s: {"model_state_dict": {f"_orig_mod.module.{k}": v for k, v in s.items()}}, 0),
         (lambda s: {"epoch": 3, "model": {"module": s}}, 0),
@@ -191,6 +192,33 @@ def test_two_folders_that_claim_one_step_are_both_named(tmp_path):
     run.checkpoint(20)
 
 
+def test_optimizers_beside_the_weights_are_not_mistaken_for_them(tmp_path):
+    for step in (0, 10):
+        torch.save(state(step), tmp_path / f"step{step}_model.pt")
+        torch.save({"state": {}}, tmp_path / f"step{step}_optimizer.pt")
+    run = open_run(tmp_path, config={"n_head": 2})
+    assert run.steps == [0, 10]
+    expect_heads(run, 10)
+    folder = tmp_path / "checkpoint-500"  # as DeepSpeed leaves it
+    (folder / "global_step500").mkdir(parents=True)
+    torch.save({"x": torch.zeros(2)}, folder / "global_step500" / "zero_optim_states.pt")
+    save_file(state(3), folder / "model.safetensors")
+    assert len(open_run(folder).checkpoint(500)) == len(state(3))
+
+
+def test_one_odd_checkpoint_does_not_decide_what_the_run_is(tmp_path):
+    for step in (0, 10, 20):
+        save_file(
+            {k: v for k, v in state(step).items() if step or ".h.1." not in k}, tmp_path / f"step{step}.safetensors"
+        )
+    run = open_run(tmp_path, config={"n_head": 2})
+    assert run.heads.layers == (0, 1)
+    broken = {k: v for k, v in state(0).items() if k != "transformer.h.1.attn.c_proj.weight"}
+    save_file(broken, tmp_path / "one.safetensors")
+    with pytest.raises(ValueError, match=r"layer 1 lacks transformer\.h\.1\.attn\.c_proj\.weight"):
+        _ = open_run(tmp_path / "one.safetensors", config={"n_head": 2}).heads
+
+
 # --- what is refused -----------------------------------------------------------------------------------------------
 
 
@@ -248,6 +276,8 @@ BROKEN = {
     "negative": (with_table({"a": {**ENTRY, "shape": [-2]}}, b"\0" * 8), "not all whole numbers"),
     "unknown dtype": (with_table({"a": {**ENTRY, "dtype": "Q7"}}, b"\0" * 8), "dtype 'Q7'"),
     "trailing bytes": (good() + b"extra", "followed by something else"),
+    "a dtype that is a list": (with_table({"a": {**ENTRY, "dtype": ["F32"]}}, b"\0" * 8), "dtype"),
+    "brackets without end": (with_table("[" * 200_000), "not JSON"),
     "no offsets": (with_table({"a": {"dtype": "F32"}}, b""), "not described by"),
 }  # fmt: skip
 
@@ -348,6 +378,12 @@ def test_an_index_that_names_paths_outside_its_folder_is_refused(tmp_path):
             open_run(tmp_path / "step3")
     index.write_text(json.dumps({"weight_map": dict.fromkeys(table["weight_map"], "link.safetensors")}))
     (tmp_path / "step3" / "link.safetensors").symlink_to(tmp_path / "outside.safetensors")
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").symlink_to(tmp_path / "models--a--b" / "elsewhere")
+    save_file(state(3), tmp_path / "models--a--b" / "elsewhere")
+    with pytest.raises(WeightsError, match="a link that leads out"):
+        open_run(snapshot)
     with pytest.raises(WeightsError, match=r"'link\.safetensors', a link that leads out"):
         open_run(tmp_path / "step3").checkpoint(3)
 

@@ -43,7 +43,7 @@ def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
     entries = raw if raw.is_floating_point() else raw.real if raw.is_complex() else raw.to(torch.float64)
     not_finite, squares, sketch = 0, 0.0, torch.zeros(SKETCH, dtype=torch.float64)
     for number, chunk in enumerate(entries.split(_CHUNK)):
-        values = chunk.to(torch.promote_types(chunk.dtype, torch.float32))
+        values = chunk if chunk.dtype == torch.float64 else chunk.float()
         square = float(values @ values)
         if not math.isfinite(square):  # something is not finite, or too large to square in float32
             values = chunk.double()

@@ -20,6 +20,9 @@ DETOUR = 2.5
 """Way over a step as a multiple of the way past it, in at least half of the matrices of a file. A random walk makes
 sqrt(2), and momentum can turn back; over 80 healthy little runs the largest median over matrices was 1.6."""
 
+DETOUR_OF_A_SWAP = 3.5
+"""At an end of the series exchanged neighbours make a detour of 1 + sqrt(2) to 3."""
+
 MATERIAL = 1e-4
 """Movement, as a share of a tensor's size, that is looked at; for weights of few bits, four times their rounding."""
 
@@ -137,9 +140,12 @@ def _swapped(movement: Movement) -> list[Fault]:
         if i + 2 < len(steps):
             as_is.append(movement.between(i + 1, i + 2))
             exchanged.append(movement.between(i, i + 2))
-        if len(as_is) < 2 or np.median(movement.between(i, i + 1)) < movement.material:
+        if not as_is or np.median(movement.between(i, i + 1)) < movement.material:
             continue
-        # both ends must agree: a step that belongs far away shortens the way at one end only
+        # both ends must agree: a step that belongs far away shortens the way at one end only. The first and the last
+        # step have one end, and there a step from elsewhere is told by the size of the detour over it
+        if len(as_is) < 2 and (len(steps) < 4 or np.median(movement._detours(i if i else 1)) > DETOUR_OF_A_SWAP):
+            continue
         ratio = max(float(np.median(b / np.maximum(a, 1e-12))) for a, b in zip(as_is, exchanged, strict=True))
         if ratio < SHORTER:
             last = i + 1

@@ -148,7 +148,9 @@ def table_of_contents(source: ByteSource) -> dict[str, tuple[Stored, int]]:
         table = json.loads(
             source.read(8, 8 + length).tobytes(), object_pairs_hook=lambda pairs: _each_once(source, pairs)
         )
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except WeightsError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise _refused(source, f"its table of contents is not JSON ({error})") from None
     if not isinstance(table, dict):
         raise _refused(source, "its table of contents is not a table")
@@ -181,7 +183,7 @@ def _entry(source: ByteSource, name: str, entry: Any) -> tuple[Stored, int, int]
         raise _refused(source, f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise _refused(source, f"tensor {name!r}: shape {shape}, bytes {start} to {stop} are not all whole numbers")
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise _refused(source, f"tensor {name!r} has dtype {dtype!r}; known are {', '.join(DTYPES)}")
     stored = Stored(DTYPES[dtype], tuple(shape), source.label)
     if stop - start != math.prod(shape) * DTYPES[dtype].itemsize:

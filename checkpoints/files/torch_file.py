@@ -73,9 +73,10 @@ def load(path: Path) -> Any:
         raise FileNotFoundError(f"{path} does not exist")
     if path.stat().st_size == 0:
         raise WeightsError(f"{path} cannot be read: it is empty. Copy it again or delete it")
-    mapped = _is_safe_archive(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_safe_archive(path))
+    except WeightsError:
+        raise
     except pickle.UnpicklingError as error:
         raise WeightsError(f"{path} is refused and nothing of it was run: {_reason(path, error)}") from None
     except Exception as error:  # a damaged file fails in many ways, none of them worth telling apart
@@ -145,12 +146,12 @@ def state_dict_in(content: Any, label: str) -> dict[str, Tensor]:
     """The tensors of a model, whether saved alone or inside what a trainer keeps."""
     if not isinstance(content, Mapping):
         raise WeightsError(f"{label} holds a {type(content).__name__}, not a state dict")
+    for key in HOLDERS:  # first: a trainer may keep a tensor or two, its best loss say, beside the weights
+        if isinstance(content.get(key), Mapping):
+            return state_dict_in(content[key], f"{label}[{key!r}]")
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor) and isinstance(name, str)}
     if tensors:
         return tensors
-    for key in HOLDERS:
-        if isinstance(content.get(key), Mapping):
-            return state_dict_in(content[key], f"{label}[{key!r}]")
     raise WeightsError(
         f"{label} holds no tensors by name, only {abridged([*map(str, content)])}; a state dict is expected, alone or "
         f"under one of {', '.join(HOLDERS)}"

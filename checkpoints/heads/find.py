@@ -72,7 +72,7 @@ class HeadLayout:
         return norms
 
     def _rotary(self, matrices: dict[str, Tensor]) -> Any:
-        if self.family.rotary is None:
+        if self.family.rotary is None or not _is_known(self.family, self.config):
             return None
         try:
             return rotary_of(self.config, self.family.rotary, matrices["W_Q"].shape[-1])
@@ -94,7 +94,7 @@ def find_heads(
     fitting: list[HeadLayout] = []
     misfits: list[tuple[Family, ValueError]] = []
     for candidate in (family,) if family else FAMILIES:
-        places = _places(candidate, stored)
+        places = _places(candidate, stored, label)
         if len(places) > 1:
             raise ValueError(
                 f"{label} holds several models: attention under {abridged([*map(repr, places)])}. "
@@ -112,7 +112,7 @@ def find_heads(
     raise _unknown(stored, label, family)
 
 
-def _places(family: Family, stored: Mapping[str, Stored]) -> dict[str, tuple[int, ...]]:
+def _places(family: Family, stored: Mapping[str, Stored], label: str) -> dict[str, tuple[int, ...]]:
     """By prefix, the layers that have all four matrices and what else the family requires."""
     found: dict[str, set[int]] = {}
     pattern = re.compile(
@@ -129,6 +129,11 @@ def _places(family: Family, stored: Mapping[str, Stored]) -> dict[str, tuple[int
         )
         for prefix, layers in found.items()
     }
+    for prefix, layers in complete.items():
+        partly = sorted(found[prefix] - set(layers))
+        if layers and partly:
+            lacks = next(n for name in wanted if (n := prefix + name.format(layer=partly[0])) not in stored)
+            raise ValueError(f"{label}: layer {partly[0]} lacks {lacks}, which other layers have")
     return {prefix: layers for prefix, layers in complete.items() if layers}
 
 
@@ -149,6 +154,8 @@ def _fitted(
     norms = (family.input_norm, family.output_norm, family.query_norm, family.key_norm)
     present = frozenset(n for n in norms if n and all(prefix + n.format(layer=layer) in stored for layer in layers))
     if family.pre_norm_setting and config.get(family.pre_norm_setting) is False:
+        present = frozenset()
+    if not _is_known(family, config):  # a relative with norms of its own: its matrices are right, its gains may not be
         present = frozenset()
     return HeadLayout(family, prefix, layers, config, present)
 
@@ -172,7 +179,7 @@ def _matrices(
         if count is None and "(" in weight.axes:
             raise ValueError(
                 f"{label}: how many heads does {name} have? No config says so; pass "
-                'config={"num_attention_heads": ...} to open_run'
+                'config={"num_attention_heads": ...} to open_run, or --heads on the command line'
             )
         try:
             found[role] = weight.read(tensors[name], count, _WRITES if role == "output" else _READS)
@@ -183,18 +190,18 @@ def _matrices(
                 "Is the number of heads right? Is it stored the other way round?"
             ) from None
     matrices = {"W_Q": found["query"], "W_K": found["key"], "W_V": found["value"], "W_O": found["output"]}
-    _require_consistent(matrices, f"{label}, layer {layer}, read as {family.name}")
+    _require_consistent(matrices, has_head_axis, f"{label}, layer {layer}, read as {family.name}")
     return matrices
 
 
-def _require_consistent(matrices: dict[str, Tensor], label: str) -> None:
+def _require_consistent(matrices: dict[str, Tensor], is_per_head: bool, label: str) -> None:
     query, key, value, output = (matrices[name].shape for name in ("W_Q", "W_K", "W_V", "W_O"))
     shapes = f"W_Q {tuple(query)}, W_K {tuple(key)}, W_V {tuple(value)}, W_O {tuple(output)}"
     if not (query[1] == key[1] == value[1] == output[2] and query[2] == key[2] and value[2] == output[1]):
         raise ValueError(f"{label}: {shapes} do not fit together")
     if key[0] != value[0] or query[0] != output[0] or query[0] % key[0]:
         raise ValueError(f"{label}: {query[0]} query, {key[0]} key, {value[0]} value, {output[0]} output heads")
-    if query[2] > query[1]:
+    if is_per_head and query[2] > query[1]:  # what is stored by head could be read either way
         raise ValueError(
             f"{label}: heads of {query[2]} dimensions in a model of {query[1]}; stored the other way round?"
         )
@@ -215,6 +222,11 @@ def _require_witness(
 
 def _count(keys: tuple[str, ...], config: Mapping[str, Any]) -> int | None:
     return next((config[key] for key in keys if isinstance(config.get(key), int)), None)
+
+
+def _is_known(family: Family, config: Mapping[str, Any]) -> bool:
+    """Whether norms and rotation are those of the family, not of a relative that shares its names."""
+    return not family.model_types or "model_type" not in config or _is_of(family, config)
 
 
 def _is_of(family: Family, config: Mapping[str, Any]) -> bool:

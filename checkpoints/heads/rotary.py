@@ -36,9 +36,16 @@ class Rotary:
         return rotation
 
 
+_KEYS = ("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct", "rotary_dim")
+
+
 def rotary_of(config: Mapping[str, Any], pairing: Literal["halves", "pairs"], d_head: int) -> Rotary:
     """The rotation that a model's config describes, in the words of older and newer configs."""
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not config.get("model_type") and not any(key in config for key in _KEYS):
+        raise ValueError("no config says how positions are rotated")
+    if any(isinstance(value, Mapping) for value in scaling.values()):
+        raise ValueError("layers with rotations of their own are not known here")
     settings = {**config, **scaling}
     kind = settings.get("rope_type") or settings.get("type") or "default"
     if kind not in ("default", "linear"):

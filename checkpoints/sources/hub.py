@@ -24,7 +24,12 @@ def find(repository: str, pattern: str, hub: Hub | None) -> Run:
     steps = sorted((step, name) for name in matching if (step := step_in(name)) is not None)
     if steps:
         entries = [
-            Entry(step, f"hub:{repository}@{name}", partial(open_revision, hub, repository, name, revisions[name]))
+            Entry(
+                step,
+                f"hub:{repository}@{name}",
+                partial(open_revision, hub, repository, name, revisions[name]),
+                version=revisions[name],
+            )
             for step, name in steps
         ]
         config = read_config(hub, repository, revisions[steps[-1][1]])
@@ -42,7 +47,7 @@ def _numbered_files(hub: Hub, repository: str, revisions: dict[str, str], patter
             f"its revisions are {abridged(sorted(revisions))}"
         )
     entries = [
-        Entry(number, f"hub:{repository}/{path}", partial(_open_file, hub, repository, commit, path))
+        Entry(number, f"hub:{repository}/{path}", partial(_open_file, hub, repository, commit, path), version=commit)
         for number, path in found
     ]
     return Run(f"hub:{repository}", repository, entries, "transformer-lens", read_config(hub, repository, commit))

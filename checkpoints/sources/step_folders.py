@@ -1,10 +1,14 @@
 """Folders or files that carry their step in the name: `step1000/`, `pythia-step-1000/`, `model-step1000.pt` ..."""
 
+import re
 from pathlib import Path
 
 from checkpoints.run import Entry, Run
-from checkpoints.sources.folder import FILE_SUFFIXES, config_beside, open_file, opener
+from checkpoints.sources.folder import FILE_SUFFIXES, config_beside, open_file, opener, weights_in
 from checkpoints.sources.names import step_in
+
+BESIDE = re.compile(r"optim|scheduler|scaler|rng_state|random_state", re.IGNORECASE)
+"""What trainers keep beside the weights, under the same step."""
 
 
 def find(path: Path) -> Run | None:
@@ -12,10 +16,10 @@ def find(path: Path) -> Run | None:
     found = []
     for entry in path.iterdir():
         step = step_in(entry.name)
-        if step is not None and (entry.is_dir() or entry.suffix in FILE_SUFFIXES):
+        if step is not None and not BESIDE.search(entry.name) and (entry.is_dir() or entry.suffix in FILE_SUFFIXES):
             found.append((step, entry))
-    if not found:
-        return None
+    if not found or (len(found) == 1 and found[0][1].is_dir() and weights_in(path) is not None):
+        return None  # none, or one checkpoint that keeps its optimizer in a folder of that name
     found.sort()
     last = found[-1][1]
     config = config_beside(*(entry for _, entry in reversed(found) if entry.is_dir()), path)
@@ -48,8 +52,6 @@ def find_single(path: Path) -> Run | None:
         step = step_in(path.name)
         step = checkpoint.recorded_step if step is None else step
     else:
-        from checkpoints.sources.folder import weights_in
-
         if weights_in(path) is None:
             return None
         config, step = config_beside(path), step_in(path.resolve().name)
