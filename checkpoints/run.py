@@ -61,6 +61,13 @@ class Run:
     """How the attention weights are stored, where the caller had to say so."""
 
     @property
+    def path(self) -> Path:
+        """Where it is on this disk."""
+        if self.source.startswith("hub:"):
+            raise ValueError(f"{self.source} is on a hub: it has no path here")
+        return Path(self.source)
+
+    @property
     def steps(self) -> list[int]:
         """Steps with weights, ascending."""
         return list(self._by_step)
