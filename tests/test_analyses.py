@@ -22,6 +22,7 @@ def result(tmp_path_factory):
     return folder, outcome.output
 
 
+@pytest.mark.slow
 def test_every_analysis_leaves_a_picture_a_table_and_a_page(result):
     folder, _ = result
     for name in ANALYSES:
@@ -33,6 +34,7 @@ def test_every_analysis_leaves_a_picture_a_table_and_a_page(result):
         assert (folder / "results" / name / "figure.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_report_holds_all_pages_and_asks_nothing_of_the_network(result):
     folder, output = result
     report = (folder / "results" / "index.html").read_text()
@@ -43,6 +45,7 @@ def test_the_report_holds_all_pages_and_asks_nothing_of_the_network(result):
     assert "The report:" in output
 
 
+@pytest.mark.slow
 def test_every_claim_gets_one_of_three_verdicts_and_a_reason(result):
     folder, _ = result
     rows = [line for line in (folder / "verdicts.md").read_text().splitlines() if line.startswith("| ")]
