@@ -6,7 +6,7 @@ A source (see `checkpoints.sources`) finds the entries; nothing of the weights i
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,13 @@ class Entry:
         return f"{self.label} {self.version} {stats}"
 
 
-def no_metrics() -> pd.DataFrame:
-    """The table of a run that logged nothing."""
-    return pd.DataFrame(index=pd.Index([], name="step", dtype="int64"), dtype="float64")
+def metrics_table(logged: Iterable[tuple[int, Mapping[str, float]]] = ()) -> pd.DataFrame:
+    """Scalars by step, one row per step. A step may be logged in several calls; the last word counts."""
+    rows: dict[int, dict[str, float]] = {}
+    for step, scalars in logged:
+        rows.setdefault(step, {}).update(scalars)
+    index = pd.Index(rows.keys(), name="step", dtype="int64")
+    return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
 
 
 @dataclass(eq=False)
@@ -56,7 +60,7 @@ class Run:
     seed: int | None = None
     theory: Mapping[str, Any] | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
-    read_metrics: Callable[[], pd.DataFrame] = no_metrics
+    read_metrics: Callable[[], pd.DataFrame] = metrics_table
     described_heads: Family | None = None
     """How the attention weights are stored, where the caller had to say so."""
 
@@ -70,7 +74,7 @@ class Run:
     @property
     def steps(self) -> list[int]:
         """Steps with weights, ascending."""
-        return list(self._by_step)
+        return list(self.by_step)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -79,17 +83,22 @@ class Run:
 
     def checkpoint(self, step: int) -> Checkpoint:
         """The weights after `step` updates, read lazily."""
-        if step not in self._by_step:
+        return self.entry(step).open()
+
+    def entry(self, step: int) -> Entry:
+        """The entry of a step; one that several files claim refuses to be opened."""
+        if step not in self.by_step:
             raise KeyError(f"run {self.name!r} has no weights at step {step}; it has {abridged(self.steps)}")
-        entries = self._by_step[step]
-        if len(entries) > 1:
-            places = " and ".join(entry.label for entry in entries)
-            raise ValueError(f"run {self.name!r} has step {step} more than once, in {places}: keep one of them")
-        return entries[0].open()
+        entries = self.by_step[step]
+        if len(entries) == 1:
+            return entries[0]
+        places = " and ".join(entry.label for entry in entries)
+        reason = f"run {self.name!r} has step {step} more than once, in {places}: keep one of them"
+        return Entry(step, places, partial(_refuse, reason))
 
     @cached_property
     def heads(self) -> HeadLayout:
-        """Where the attention heads are, found from the names in the first checkpoint that can be read."""
+        """Where the attention heads are, found from the names in a typical checkpoint."""
         checkpoint = self.typical()
         return find_heads(checkpoint.stored, self.config, label=checkpoint.label, family=self.described_heads)
 
@@ -127,11 +136,16 @@ class Run:
         return f"Run({self.name!r}, {self.family}, {len(self.steps)} checkpoints: {abridged(self.steps)})"
 
     @cached_property
-    def _by_step(self) -> dict[int, list[Entry]]:
+    def by_step(self) -> dict[int, list[Entry]]:
+        """What was found for each step, ascending; several entries where several files claim it."""
         found: dict[int, list[Entry]] = {}
         for entry in self.entries:
             found.setdefault(entry.step, []).append(entry)
         return dict(sorted(found.items()))
+
+
+def _refuse(reason: str) -> Checkpoint:
+    raise ValueError(reason)
 
 
 def _contents(checkpoint: Checkpoint) -> frozenset:

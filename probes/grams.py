@@ -5,7 +5,7 @@ distances between row spaces need. Squaring costs half of the digits; who uses t
 another way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -119,11 +119,10 @@ class Grams:
         return self.left[index].double(), self.right[index].double()
 
 
-def overlaps(of: Sequence[Grams], with_: Grams) -> list[Float64[Tensor, "n _ _"]]:
-    """For each of several stacks, right_it right_with^T: how the rows of one lie along those of the other."""
-    found = [torch.empty(len(with_.right), it.right.shape[-2], with_.right.shape[-2], dtype=torch.float64) for it in of]
-    found = [overlap.to(with_.right.device) for overlap in found]
-    for block, (target, *rights) in in_blocks(with_.right, *(it.right for it in of)):
-        for overlap, right in zip(found, rights, strict=True):
-            torch.matmul(right, target.mT, out=overlap[block])
+def overlap(of: Grams, with_: Grams) -> Float64[Tensor, "n _ _"]:
+    """right_of right_with^T: how the rows of one stack lie along those of the other."""
+    shape = (len(of.right), of.right.shape[-2], with_.right.shape[-2])
+    found = torch.empty(shape, dtype=torch.float64, device=of.right.device)
+    for block, (right, other) in in_blocks(of.right, with_.right):
+        torch.matmul(right, other.mT, out=found[block])
     return found

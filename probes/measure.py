@@ -70,7 +70,7 @@ def measure(
     parts = Parts(keep, identity)
     verdict = _audited(run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), parts, progress)
     condemned = verdict.condemned if verdict else {}
-    sound = [entry for entry in _single(run) if entry.step not in condemned]
+    sound = [run.entry(step) for step in run.steps if step not in condemned]
     if not sound:
         raise ValueError(f"run {run.name!r}: the audit condemns every step. {verdict}")
     anchors = _references(run, sound, references)
@@ -231,19 +231,6 @@ def _audited(run: Run, audit: Audit | bool, has_heads: bool, parts: Parts, progr
         found = audited(run, tensors="attention" if has_heads else "all", progress=progress)
         parts.keep_audit(found)
     return found
-
-
-def _single(run: Run) -> list[Entry]:
-    """The entries of all steps that only one file claims."""
-    claimed: dict[int, list[Entry]] = {}
-    for entry in run.entries:
-        claimed.setdefault(entry.step, []).append(entry)
-    return [claimed[step][0] if len(claimed[step]) == 1 else _contested(run, step) for step in sorted(claimed)]
-
-
-def _contested(run: Run, step: int) -> Entry:
-    """An entry that, when opened, says that several files claim its step."""
-    return Entry(step, f"{run.source}, step {step}", lambda: run.checkpoint(step))
 
 
 def _references(run: Run, sound: Sequence[Entry], references: Reference | Sequence[Reference]) -> dict[str, Entry]:

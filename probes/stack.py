@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from probes.effective_rank import spectrum_rank
-from probes.grams import Grams, overlaps
+from probes.grams import Grams, overlap
 from probes.matrices import Factored, Matrix, factors, is_thin, read
 from probes.spectra import singular_values, values_from_grams
-from probes.subspaces import drift_from_grams, outside_from_grams, part_outside
+from probes.subspaces import moved, moved_from_grams, outside_from_grams, part_outside
 
 _LARGE = 1e150
 """Sums of squares beyond this cannot be squared again."""
@@ -92,14 +92,13 @@ class Stack:
             return torch.zeros(len(self), dtype=torch.float64), torch.linalg.vector_norm(self.values, dim=-1)
         if self.grams is None or final.grams is None:
             return part_outside(self.matrix, final.matrix)
-        return outside_from_grams(self.grams, final.grams, overlaps([final.grams], self.grams)[0])
+        return outside_from_grams(self.grams, final.grams, overlap(final.grams, self.grams))
 
     def moved_since(self, before: "Stack") -> tuple[Tensor, Tensor]:
         """For each head, the squares of what moved since `before` and of what there is (see `subspace_drift`)."""
         if self.grams is None or before.grams is None:
-            (new, norm), (lost, norm_before) = before.part_outside(self), self.part_outside(before)
-            return new.square() + lost.square(), norm.square() + norm_before.square()
-        return drift_from_grams(before.grams, self.grams, overlaps([before.grams], self.grams)[0])
+            return moved(before.matrix, self.matrix)
+        return moved_from_grams(before.grams, self.grams, overlap(before.grams, self.grams))
 
 
 def _parts(matrix: Tensor | Factored) -> tuple[Tensor, ...]:

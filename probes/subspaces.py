@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from probes.grams import Grams, overlaps
+from probes.grams import Grams, overlap
 from probes.matrices import Factored, factors, in_kind, is_thin, read, require_moderate, require_same_shape
 from probes.spectra import GRAM_ERROR, flat, frobenius_norm, thin_svd_tensors
 
@@ -64,10 +64,9 @@ def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> Any:
     """
     before, after = read(earlier, "earlier"), read(later, "later")
     _check(before, after, "earlier", "later", rank)
-    (new, norm_after), (lost, norm_before) = part_outside(before, after, rank), part_outside(after, before, rank)
-    moved, energy = new.square() + lost.square(), norm_after.square() + norm_before.square()
+    movement, energy = moved(before, after, rank)
     _refuse_zero(energy, "earlier and later")
-    return in_kind((moved / energy).clamp(max=1).sqrt(), earlier, later)
+    return in_kind((movement / energy).clamp(max=1).sqrt(), earlier, later)
 
 
 def principal_angles(first: Any, second: Any, *, rank: int | None = None) -> Any:
@@ -122,23 +121,39 @@ def part_outside(
     if rank is not None or not is_thin(earlier) or not is_thin(final):
         target = _leading(final, rank)
         return _norm_outside(target, row_space(earlier, rank)), torch.as_tensor(frobenius_norm(target))
-    batch = torch.broadcast_shapes(earlier.shape[:-2], final.shape[:-2])
-    e, f = (Grams.of(*flat(_expanded(matrix, batch))) for matrix in (earlier, final))
-    outside, norm = outside_from_grams(e, f, overlaps([f], e)[0])
+    e, f, batch = _grams(earlier, final)
+    outside, norm = outside_from_grams(e, f, overlap(f, e))
     return outside.reshape(batch), norm.reshape(batch)
 
 
+def moved(before: Tensor | Factored, after: Tensor | Factored, rank: int | None = None) -> tuple[Tensor, Tensor]:
+    """Squares of what moved and of what there is: their ratio is the square of the drift."""
+    if rank is not None or not is_thin(before) or not is_thin(after):
+        (new, norm_after), (lost, norm_before) = part_outside(before, after, rank), part_outside(after, before, rank)
+        return new.square() + lost.square(), norm_after.square() + norm_before.square()
+    b, a, batch = _grams(before, after)
+    movement, energy = moved_from_grams(b, a, overlap(b, a))
+    return movement.reshape(batch), energy.reshape(batch)
+
+
+def _grams(first: Factored, second: Factored) -> tuple[Grams, Grams, torch.Size]:
+    """Both as stacks of one length, and the shape of the batch that they make."""
+    batch = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
+    a, b = (Grams.of(*flat(_expanded(matrix, batch))) for matrix in (first, second))
+    return a, b, batch
+
+
 def outside_from_grams(
-    earlier: Grams, final: Grams, overlap: Float64[Tensor, "n f e"]
+    earlier: Grams, final: Grams, shared: Float64[Tensor, "n f e"]
 ) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"]]:
     """Norm of the part of `final` outside the row space of `earlier`, and the norm of `final`.
 
-    overlap is right_final right_earlier^T. Where the Gram matrices are not accurate enough the projection is carried
+    shared is right_final right_earlier^T. Where the Gram matrices are not accurate enough the projection is carried
     out on orthonormal bases instead.
     """
     rows = earlier.of_right
     energy, own = final.of_left.matrix, final.of_right.matrix
-    squared = final.squared_norm - (energy * (overlap @ rows.inverse @ overlap.mT)).sum((-2, -1))
+    squared = final.squared_norm - (energy * (shared @ rows.inverse @ shared.mT)).sum((-2, -1))
     outside, norm = squared.clamp(min=0).sqrt(), final.squared_norm.clamp(min=0).sqrt()
     # the factors may cancel in the product; what rounds is their size, not that of the product
     size = energy.diagonal(dim1=-2, dim2=-1).sum(-1) * own.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -151,15 +166,12 @@ def outside_from_grams(
     return outside, norm
 
 
-def drift_from_grams(
-    before: Grams, after: Grams, overlap: Float64[Tensor, "n b a"]
+def moved_from_grams(
+    before: Grams, after: Grams, shared: Float64[Tensor, "n b a"]
 ) -> tuple[Float64[Tensor, " n"], Float64[Tensor, " n"]]:
-    """Squares of what moved and of what there is: their ratio is the square of the drift.
-
-    overlap is right_before right_after^T.
-    """
-    new, norm_after = outside_from_grams(before, after, overlap.mT)
-    lost, norm_before = outside_from_grams(after, before, overlap)
+    """The same from Gram matrices; shared is right_before right_after^T."""
+    new, norm_after = outside_from_grams(before, after, shared.mT)
+    lost, norm_before = outside_from_grams(after, before, shared)
     return new.square() + lost.square(), norm_after.square() + norm_before.square()
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import pandas as pd
 from tqdm import tqdm
 
-from checkpoints.audit.equality import faults_of_equality
+from checkpoints.audit.equality import faults_of_equality, never_changes
 from checkpoints.audit.fault import Fault
 from checkpoints.audit.fingerprint import Fingerprint, fingerprints
 from checkpoints.audit.movement import Movement, faults_of_movement
@@ -89,10 +89,9 @@ def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progr
     faults: list[Fault] = [Fault(step, "gap", _missing(count)) for step, count in gaps(run.steps)]
     series: dict[int, Fingerprints] = {}
     recorded: dict[int, int | None] = {}
-    by_step: dict[int, list[Entry]] = {step: [] for step in run.steps}
-    for entry in run.entries:
-        by_step[entry.step].append(entry)
-    for step, entries in tqdm(by_step.items(), f"auditing {run.name}", unit="step", disable=None if progress else True):
+    for step, entries in tqdm(
+        run.by_step.items(), f"auditing {run.name}", unit="step", disable=None if progress else True
+    ):
         if len(entries) > 1:
             faults.append(Fault(step, "duplicate", " and ".join(entry.label for entry in entries)))
             continue
@@ -102,10 +101,9 @@ def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progr
             continue
         recorded[step], series[step] = found
     faults += _wrong_steps(recorded)
-    shown = judge(series)
-    if tensors == "attention" and not run.source.startswith("hub:") and len(shown) >= len(series) - 1 > 1:
+    if tensors == "attention" and not run.source.startswith("hub:") and never_changes(series):
         return audit(run, tensors="all", progress=progress)  # frozen attention, or all the same? the rest tells
-    return Audit(run.name, run.steps, sorted(faults + shown, key=lambda fault: fault.step))
+    return Audit(run.name, run.steps, sorted(faults + judge(series), key=lambda fault: fault.step))
 
 
 def _wrong_steps(recorded: dict[int, int | None]) -> list[Fault]:

@@ -34,6 +34,11 @@ def faults_of_equality(series: Series, movement: Movement) -> list[Fault]:
     return faults + _partly_repeated(series, steps, labels, told)
 
 
+def never_changes(series: Series) -> bool:
+    """Whether no tensor of any size is different at any two steps."""
+    return len(series) > 1 and not _changing(series, list(series))
+
+
 def _unchanging(series: Series, steps: Sequence[int]) -> list[Fault]:
     if any(series[step].keys() != series[steps[-1]].keys() for step in steps):
         return []

@@ -7,7 +7,7 @@ matters.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -82,9 +82,10 @@ class Movement:
         """Way over a step as a multiple of the way past it, for one tensor; 1 to sqrt(2) on a path of training."""
         if name not in self.names or not 0 < i < len(self.steps) - 1:
             return 1.0
-        return float(self._detours(i)[self.names.index(name)])
+        return float(self.detours(i)[self.names.index(name)])
 
-    def _detours(self, i: int) -> np.ndarray:
+    def detours(self, i: int) -> np.ndarray:
+        """[tensor]: way over a step as a multiple of the way past it."""
         over = self.between(i - 1, i) + self.between(i, i + 1)
         past = self.between(i - 1, i + 1)
         return over / np.maximum(past, 1e-12)
@@ -108,13 +109,13 @@ def _excursions(movement: Movement) -> list[Fault]:
     files = np.array([movement.files[name] for name in movement.names])
     for i in range(1, len(movement.steps) - 1):
         ways = np.minimum(movement.between(i - 1, i), movement.between(i, i + 1))
-        away = (movement._detours(i) > DETOUR) & (ways > movement.material)
+        away = (movement.detours(i) > DETOUR) & (ways > movement.material)
         for file in np.unique(files[away]):
             inside = files == file
             far = away & inside
             if far.sum() >= 0.5 * inside.sum():
                 where = "" if len(set(files)) == 1 else f" of {file.rsplit('/', 1)[-1]}"
-                ratio = float(np.median(movement._detours(i)[far]))
+                ratio = float(np.median(movement.detours(i)[far]))
                 faults.append(
                     Fault(
                         movement.steps[i],
@@ -144,7 +145,7 @@ def _swapped(movement: Movement) -> list[Fault]:
             continue
         # both ends must agree: a step that belongs far away shortens the way at one end only. The first and the last
         # step have one end, and there a step from elsewhere is told by the size of the detour over it
-        if len(as_is) < 2 and (len(steps) < 4 or np.median(movement._detours(i if i else 1)) > DETOUR_OF_A_SWAP):
+        if len(as_is) < 2 and (len(steps) < 4 or np.median(movement.detours(i if i else 1)) > DETOUR_OF_A_SWAP):
             continue
         ratio = max(float(np.median(b / np.maximum(a, 1e-12))) for a, b in zip(as_is, exchanged, strict=True))
         if ratio < SHORTER:
@@ -171,9 +172,3 @@ def _jumps(movement: Movement) -> list[Fault]:
             )
             faults.append(Fault(steps[i + 1], "jump", evidence))
     return faults
-
-
-def path_ratios(series: Mapping[int, Mapping[str, Fingerprint]]) -> Sequence[float]:
-    """For every inner step, the median over matrices of way over / way past: what DETOUR is calibrated on."""
-    movement = Movement(series)
-    return [float(np.median(movement._detours(i))) for i in range(1, len(movement.steps) - 1)]

@@ -11,7 +11,7 @@ import pandas as pd
 from checkpoints.files.checkpoint import abridged
 from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.layout import FORMAT, METRICS_FILE, RUN_FILE, VERSION, files_of
-from checkpoints.run import Entry, Run
+from checkpoints.run import Entry, Run, metrics_table
 
 
 def find(path: Path) -> Run | None:
@@ -35,12 +35,7 @@ def find(path: Path) -> Run | None:
 
 def read_metrics(file: Path) -> pd.DataFrame:
     """Scalars by step: one row per step, one column per scalar. A last line cut short is left out."""
-    rows: dict[int, dict[str, Any]] = {}
-    for _, scalars in metric_lines(file):
-        # a step may be logged in several calls; its scalars belong in one row, the last word counts
-        rows.setdefault(scalars.pop("step"), {}).update(scalars)
-    index = pd.Index(rows.keys(), name="step", dtype="int64")
-    return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
+    return metrics_table((scalars.pop("step"), scalars) for _, scalars in metric_lines(file))
 
 
 def metric_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

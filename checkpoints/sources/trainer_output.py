@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from checkpoints.run import Entry, Run, no_metrics
+from checkpoints.run import Entry, Run, metrics_table
 from checkpoints.sources.folder import config_beside, opener
 
 STATE_FILE = "trainer_state.json"
@@ -44,13 +44,13 @@ def read_metrics(folders: list[Path]) -> pd.DataFrame:
     """The log of the latest checkpoint that has one: it repeats those of the earlier ones."""
     for folder in reversed(folders):
         if (folder / STATE_FILE).is_file():
-            rows: dict[int, dict[str, float]] = {}
-            for entry in _state(folder).get("log_history", []):
-                numbers = {k: float(v) for k, v in entry.items() if isinstance(v, int | float) and k != "step"}
-                rows.setdefault(int(entry["step"]), {}).update(numbers)
-            index = pd.Index(rows.keys(), name="step", dtype="int64")
-            return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
-    return no_metrics()
+            history = _state(folder).get("log_history", [])
+            return metrics_table((int(entry["step"]), _numbers(entry)) for entry in history)
+    return metrics_table()
+
+
+def _numbers(entry: dict[str, Any]) -> dict[str, float]:
+    return {key: float(value) for key, value in entry.items() if isinstance(value, int | float) and key != "step"}
 
 
 def _state(folder: Path) -> dict[str, Any]:
