@@ -93,7 +93,7 @@ def measure(
     """
     from probes.engines import engine_named
     from probes.measure import measure as measured
-    from probes.measure import remove_parts
+    from probes.parts import remove_parts
     from probes.tables import write_table
 
     run = opened(source, revisions, heads)

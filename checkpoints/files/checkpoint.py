@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,10 +59,14 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
         """The step that the checkpoint itself says it is, where it says so."""
         return None
 
+    @property
+    def recorded_config(self) -> dict[str, Any]:
+        """The shape of the model, where the checkpoint itself keeps it."""
+        return {}
+
     def prefetch(self, names: list[str]) -> None:
         """Say which tensors will be read, so that a remote checkpoint can ask for them in few requests."""
-        if self.is_remote:
-            self._prefetch([self._raw_names[name] for name in names])
+        self._prefetch([self._raw_names[name] for name in names])
 
     def _prefetch(self, raw_names: list[str]) -> None:
         """The same, by the names in the file."""

@@ -6,9 +6,9 @@ it names, no shard holds one that belongs elsewhere, and no shard's name leads o
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from torch import Tensor
@@ -83,14 +83,6 @@ def require_plain_name(file: str, label: str) -> None:
         raise WeightsError(f"{label} is refused: it names {file!r}, a path that leads out of its folder")
 
 
-def require_inside(path: Path, folder: Path, label: str) -> None:
-    """Refuse a link that leads out of the folder, other than into the blobs of the hub's own cache."""
-    target, root = path.resolve(), folder.resolve()
-    blobs = root.parent.parent / "blobs"  # .../snapshots/COMMIT/ beside .../blobs/, as huggingface-hub keeps them
-    if not target.is_relative_to(root) and not (root.parent.name == "snapshots" and target.parent == blobs):
-        raise WeightsError(f"{label} is refused: it names {path.name!r}, a link that leads out of its folder")
-
-
 def counted_shards(names: Sequence[str], label: str) -> list[str]:
     """The shards of a set that counts itself, all of them, or an error that names the missing ones."""
     found: dict[tuple[str, str, str], dict[int, str]] = {}
@@ -108,46 +100,3 @@ def counted_shards(names: Sequence[str], label: str) -> list[str]:
     if missing:
         raise WeightsError(f"{label} lacks shard {abridged(missing)} of {int(count)}")
     return [shards[number] for number in sorted(shards)]
-
-
-def in_folder(
-    names: Sequence[str], label: str, read: Callable[[str], bytes], open_file: Callable[[str], Checkpoint]
-) -> Checkpoint | None:
-    """The checkpoint that a folder of these file names holds, None if there are no weights.
-
-    An index comes first, then one whole file, then shards that count themselves; safetensors before pickles.
-    """
-    for kind in (("model", ".safetensors"), ("pytorch_model", ".bin")):
-        stem, suffix = kind
-        index = f"{stem}{suffix}.index.json"
-        if index in names:
-            weight_map = weight_map_of(read(index), f"{label}/{index}")
-            files = sorted(set(weight_map.values()))
-            absent = [file for file in files if file not in names]
-            if absent:
-                raise WeightsError(f"{label}/{index} names {abridged(absent)}, which is not there")
-            return Shards(label, {file: open_file(file) for file in files}, weight_map)
-        whole = [name for name in names if name.endswith(suffix) and not COUNTED.fullmatch(name)]
-        if f"{stem}{suffix}" in whole:
-            return open_file(f"{stem}{suffix}")
-        shards = counted_shards([name for name in names if name.endswith(suffix)], label)
-        if shards:
-            return Shards(label, {file: open_file(file) for file in shards}, None)
-    return _only(names, label, open_file)
-
-
-NOT_WEIGHTS = re.compile(
-    r"(training_args|optimizer|scheduler|scaler|rng_state.*|adapter_model|random_states.*|.*optim_states|sampler.*)\.\w+"
-)
-"""What trainers keep beside the weights."""
-
-
-def _only(names: Sequence[str], label: str, open_file: Callable[[str], Checkpoint]) -> Checkpoint | None:
-    """The one file of weights with a name of its own; nanoGPT's ckpt.pt, say."""
-    for suffixes in ((".safetensors",), (".pt", ".pth", ".bin", ".ckpt")):
-        found = [name for name in names if name.endswith(suffixes) and not NOT_WEIGHTS.fullmatch(name)]
-        if len(found) > 1:
-            raise WeightsError(f"{label} holds several files of weights, {abridged(found)}: keep one, or add an index")
-        if found:
-            return open_file(found[0])
-    return None

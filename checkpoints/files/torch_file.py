@@ -9,6 +9,7 @@ import pickle
 import pickletools
 import zipfile
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -35,36 +36,36 @@ class TorchFile(Checkpoint):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.label = str(path)
-        self._loaded: tuple[Any, dict[str, Tensor]] | None = None
 
+    @cached_property
+    def _content(self) -> Any:
+        return load(self.path)
+
+    @cached_property
     def _state(self) -> dict[str, Tensor]:
-        if self._loaded is None:
-            content = load(self.path)
-            self._loaded = content, state_dict_in(content, self.label)
-        return self._loaded[1]
+        return state_dict_in(self._content, self.label)
 
     def _table(self) -> Mapping[str, Stored]:
-        return {name: Stored(t.dtype, tuple(t.shape), self.label) for name, t in self._state().items()}
+        return {name: Stored(t.dtype, tuple(t.shape), self.label) for name, t in self._state.items()}
 
     def _read(self, name: str) -> Tensor:
         # a copy: what is mapped from the disk must not change, or vanish, under the reader's hands
-        return self._state()[name].clone()
+        return self._state[name].clone()
 
     @property
     def recorded_step(self) -> int | None:
         """The step that the trainer kept beside the weights."""
-        self._state()
-        content = self._loaded[0] if self._loaded else None
-        steps = [content[key] for key in STEP_KEYS if key in content] if isinstance(content, Mapping) else []
-        return next((step for step in steps if type(step) is int), None)
+        return next((step for step in self._kept(STEP_KEYS) if type(step) is int), None)
 
     @property
     def recorded_config(self) -> dict[str, Any]:
         """The shape of the model, where the trainer kept it beside the weights."""
-        self._state()
-        content = self._loaded[0] if self._loaded else None
-        found = [content.get(key) for key in CONFIG_KEYS] if isinstance(content, Mapping) else []
-        return next((dict(config) for config in found if isinstance(config, Mapping)), {})
+        return next((dict(config) for config in self._kept(CONFIG_KEYS) if isinstance(config, Mapping)), {})
+
+    def _kept(self, keys: tuple[str, ...]) -> list[Any]:
+        """What the trainer kept under these keys."""
+        _ = self._state  # a file without weights is refused before anything else is believed
+        return [self._content[key] for key in keys if key in self._content]
 
 
 def load(path: Path) -> Any:

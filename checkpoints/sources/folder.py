@@ -7,8 +7,8 @@ from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
 from checkpoints.files.checkpoint import abridged
+from checkpoints.files.in_folder import in_folder, require_inside
 from checkpoints.files.safetensors_file import SafetensorsFile
-from checkpoints.files.shards import in_folder, require_inside
 from checkpoints.files.torch_file import SUFFIXES, TorchFile
 
 FILE_SUFFIXES = (".safetensors", *SUFFIXES)

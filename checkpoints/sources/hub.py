@@ -6,8 +6,8 @@ from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
 from checkpoints.files.checkpoint import abridged
+from checkpoints.files.in_folder import in_folder
 from checkpoints.files.safetensors_file import SafetensorsFile
-from checkpoints.files.shards import in_folder
 from checkpoints.files.torch_file import TorchFile
 from checkpoints.hub import Hub, HubBytes
 from checkpoints.run import Entry, Run

@@ -1,14 +1,11 @@
 """Folders or files that carry their step in the name: `step1000/`, `pythia-step-1000/`, `model-step1000.pt` ..."""
 
-import re
 from pathlib import Path
 
+from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import FILE_SUFFIXES, config_beside, open_file, opener, weights_in
 from checkpoints.sources.names import step_in
-
-BESIDE = re.compile(r"optim|scheduler|scaler|rng_state|random_state", re.IGNORECASE)
-"""What trainers keep beside the weights, under the same step."""
 
 
 def find(path: Path) -> Run | None:
@@ -16,7 +13,11 @@ def find(path: Path) -> Run | None:
     found = []
     for entry in path.iterdir():
         step = step_in(entry.name)
-        if step is not None and not BESIDE.search(entry.name) and (entry.is_dir() or entry.suffix in FILE_SUFFIXES):
+        if (
+            step is not None
+            and not BESIDE_WEIGHTS.search(entry.name)
+            and (entry.is_dir() or entry.suffix in FILE_SUFFIXES)
+        ):
             found.append((step, entry))
     if not found or (len(found) == 1 and found[0][1].is_dir() and weights_in(path) is not None):
         return None  # none, or one checkpoint that keeps its optimizer in a folder of that name
@@ -37,28 +38,6 @@ def find(path: Path) -> Run | None:
 def config_in(file: Path) -> dict:
     """What a trainer kept of the model's shape inside the checkpoint (nanoGPT: `model_args`); {} if nothing."""
     try:
-        return getattr(open_file(file), "recorded_config", {})
+        return open_file(file).recorded_config
     except ValueError:
         return {}  # a damaged file is reported when it is read, or by the audit, not here
-
-
-def find_single(path: Path) -> Run | None:
-    """One checkpoint, a file or a folder, as a run of one step: that of its name, of its content, or 0."""
-    if path.is_file():
-        if path.suffix not in FILE_SUFFIXES:
-            return None
-        checkpoint = open_file(path)
-        config = config_beside(path.parent) or getattr(checkpoint, "recorded_config", {})
-        step = step_in(path.name)
-        step = checkpoint.recorded_step if step is None else step
-    else:
-        if weights_in(path) is None:
-            return None
-        config, step = config_beside(path), step_in(path.resolve().name)
-    return Run(
-        source=str(path),
-        name=path.resolve().stem if path.is_file() else path.resolve().name,
-        entries=[Entry(step or 0, str(path), opener(path))],
-        family=config.get("model_type", "unknown"),
-        config=config,
-    )
