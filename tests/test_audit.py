@@ -286,7 +286,7 @@ def test_names_that_count_something_else_than_the_recorded_step_are_no_fault(tmp
 
 def test_attention_that_is_frozen_on_purpose_is_told_from_a_run_that_never_moved(tmp_path):
     from probes import measure
-    from tests.test_measure import write_run
+    from tests.walking_run import write_run
 
     path = write_run(tmp_path / "walk", [0, 10, 20, 30])
     frozen = load_file(path / "step0.safetensors")
