@@ -1,7 +1,7 @@
 """What the probes see of a transformer in training: every head of OV and QK at every checkpoint, all heads at once.
 
-`measure` gives the same numbers as a table; here they stay arrays, because the pages ask for more than it holds: the
-subspace distance from several ends (horizons), and the drift between checkpoints at one fixed spacing.
+`measure` gives the same numbers as a table; here they stay arrays, all layers of these small models at once, and the
+drift is between checkpoints at one fixed spacing, not between neighbours.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,113 +7,23 @@ four largest components dips by 7 - 20 % at emergence against at most 6 % in the
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from scipy.stats import rankdata
 from tqdm import tqdm
 
 import probes
-from analyses.draw import mode_colours, panels
-from analyses.mode_reach import draw_reach, reach_verdicts, yardstick
+from analyses.emergence import CONTROL, HORIZONS, Emergence, Number, emergence, final_accuracy, layers
+from analyses.icl_emergence_figure import draw
+from analyses.mode_reach import reach_verdicts, yardstick
 from analyses.page import Page
-from analyses.study import (
-    Curve,
-    Study,
-    cliff,
-    curve,
-    dip,
-    each,
-    first_above,
-    halfway_down,
-    metric,
-    nearest_peak,
-    shade,
-    show,
-)
+from analyses.study import Curve, cliff, dip, each, halfway_down, metric, nearest_peak
 from analyses.transformer_runs import RUNS, attention_only_runs
 from analyses.verdicts import FAILS, HOLDS, IN_PART, Verdict, average, beyond, seen, seen_only_here, spread, together
-from checkpoints import Run
-from probes.mode_shapes import fit_shapes
 
-HORIZONS = (1.25, 1.6, 2.0)  # of the step of emergence, taken as the end
 EARLIER, LATER = 0.7, 1.4  # of the step of emergence: where drift is compared with that at emergence
 SPACING = {"toy": 20, "quick": 50, "paper": 50}  # of the drift, in steps
-CONTROL = 1  # layers
-AXIS = "step / step of emergence"
-
-
-class Emergence(Study):
-    """A run of an attention-only model. Its anchor is the step at which in-context learning emerged."""
-
-    def rank(self, circuit: str, k: int = 0) -> Curve:
-        """Mean over heads."""
-        return self.steps, self.curves[circuit].rank(k)
-
-    def norm_curvature(self) -> Curve:
-        """Of OV and QK together."""
-        norm = np.hypot(self.curves["ov"].norm, self.curves["qk"].norm)
-        return self.steps[1:], probes.norm_curvature(norm[1:], self.steps[1:])
-
-    def distance(self, horizon: float) -> Curve:
-        """Mean over OV and QK of all heads, as in Fig 5, from the checkpoint at this multiple of emergence."""
-        end = self.end(horizon)
-        return self.steps, np.mean([c.distance(end) for c in self.curves.values()], axis=0)
-
-    def column_distance(self, horizon: float) -> Curve:
-        """Of OV, mean over heads."""
-        return self.steps, self.curves["ov"].distance(self.end(horizon), columns=True)
-
-    def drift(self) -> Curve:
-        """Mean over OV and QK of all heads."""
-        return self.curves["ov"].drift_steps, np.mean([c.mean_drift for c in self.curves.values()], axis=0)
-
-    @cached_property
-    def autocorrelation(self) -> Curve:
-        """Lag and curvature of A in log lag."""
-        found = probes.loss_autocorrelation_curvature(metric(self.run, "loss").to_numpy())
-        return found["lag"].to_numpy(), found["curvature"].to_numpy()
-
-    def heads(self, score: str) -> dict[tuple[int, int], pd.Series]:
-        """One of the scores logged in training, by layer and head."""
-        names = [str(name) for name in self.run.metrics.columns if str(name).startswith(f"{score}.")]
-        return {(int(n.split(".")[1]), int(n.split(".")[2])): metric(self.run, n) for n in names}
-
-    def best(self, score: str) -> tuple[int, int]:
-        """The head that ends with the highest score."""
-        found = self.heads(score)
-        return max(found, key=lambda head: found[head].iloc[-1])
-
-    def best_score(self, score: str) -> Curve:
-        """Of that head."""
-        return curve(self.heads(score)[self.best(score)])
-
-
-Number = Callable[[Emergence], float]
-
-
-def accuracy(run: Run) -> pd.Series:
-    """On repeated tokens, averaged over 25 steps."""
-    return smooth(run, "accuracy_repeated")
-
-
-def smooth(run: Run, name: str) -> pd.Series:
-    """A metric of every step, averaged over 25 of them."""
-    return pd.Series(metric(run, name).rolling(25, min_periods=1, center=True).mean())
-
-
-def final_accuracy(run: Run) -> float:
-    """Over the last tenth of the run."""
-    values = run.metrics["accuracy_repeated"]
-    return float(values.iloc[-len(values) // 10 :].mean())
-
-
-def emergence(run: Run, share: float = 0.5) -> float:
-    """When accuracy on repeated tokens reaches half (or another share) of its end; NaN if it never exceeds one half."""
-    end = final_accuracy(run)
-    return first_above(accuracy(run), share * end) if end > 0.5 else np.nan
 
 
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
@@ -128,7 +38,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     }
     for study in tqdm([s for group in studies.values() for s in group], desc="measuring", unit="run", disable=None):
         _ = study.curves, study.alignment
-    modes = {"linear head": [yardstick()]} | {_layers(d): [s.alignment.modes for s in g] for d, g in studies.items()}
+    modes = {"linear head": [yardstick()]} | {layers(d): [s.alignment.modes for s in g] for d, g in studies.items()}
     config = trained[2][0].config
     task, optimizer = config["task"], config["optimizer"]
     return Page(
@@ -140,7 +50,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         f"{optimizer['weight_decay']:g}, batch {config['batch']}; {last} steps; {len(studies[2])} seeds per depth",
         draw(studies, modes),
         CAPTION,
-        judgements(studies) + reach_verdicts(modes, [_layers(depth) for depth in studies if depth != CONTROL]),
+        judgements(studies) + reach_verdicts(modes, [layers(depth) for depth in studies if depth != CONTROL]),
     )
 
 
@@ -157,148 +67,6 @@ CAPTION = (
 )
 
 
-def _layers(depth: int) -> str:
-    return f"{depth} layer" + ("s" if depth > 1 else "")
-
-
-def _colours(depths: list[int]) -> dict[int, tuple | str]:
-    others = [depth for depth in depths if depth != CONTROL]
-    return {CONTROL: "#777777"} | dict(zip(others, mode_colours(len(others)), strict=True))
-
-
-def draw(studies: dict[int, list[Emergence]], modes: dict[str, list[pd.DataFrame]]):
-    """Four rows: behaviour, ranks, where and how fast things move, and single heads of one run."""
-    figure, axes = panels(4, 4, height=3.3)
-    colours, control, two = _colours(list(studies)), studies[CONTROL], studies[2]
-    grid = np.linspace(0.02, min(s.steps[-1] / s.anchor for group in studies.values() for s in group), 300)
-
-    def by_depth(ax, values: Callable[[Emergence], Curve], linestyle: str = "-", *, labels: bool = True) -> None:
-        for depth, group in studies.items():
-            show(ax, group, values, grid, colours[depth], _layers(depth) if labels else None, linestyle)
-
-    by_depth(axes[0, 0], lambda s: curve(accuracy(s.run)))
-    axes[0, 0].set(title="(A) accuracy on repeated tokens", ylabel="share right", ylim=(0, 1))
-    for depth in (CONTROL, 2):
-        for name, style in (("repeated", "-"), ("new", ":")):
-            label = f"{name}, {_layers(depth)}"
-            show(
-                axes[0, 1],
-                studies[depth],
-                lambda s, n=name: curve(smooth(s.run, f"loss_{n}")),
-                grid,
-                colours[depth],
-                label,
-                style,
-            )
-    axes[0, 1].set(title="(B) loss on new and repeated tokens", ylabel="cross-entropy (nats)")
-    by_depth(axes[0, 2], lambda s: s.best_score("prefix_matching"))
-    by_depth(axes[0, 2], lambda s: s.best_score("previous_token"), ":", labels=False)
-    axes[0, 2].set(
-        title="(C) best induction (solid) and\nprevious-token head (dots)", ylabel="share of attention", ylim=(0, 1)
-    )
-    draw_reach(axes[0, 3], modes)
-    axes[0, 3].set_title("(D) shapes of OV and QK modes")
-
-    for ax, letter, circuit, k in zip(axes[1], "EFG", ("qk", "qk", "ov"), (0, 4, 0), strict=False):
-        by_depth(ax, lambda s, circuit=circuit, k=k: _from_one(s.rank(circuit, k)))
-        name = f"{circuit.upper()} effective rank" + (f", {k} removed" if k else "")
-        ax.set(title=f"({letter}) {name}", ylabel="mean over heads / at the start")
-    for k, colour in enumerate(mode_colours(5)):
-        show(axes[1, 3], two, lambda s, k=k: s.rank("qk", k), grid, colour, f"{k} removed")
-        show(axes[1, 3], control, lambda s, k=k: s.rank("qk", k), grid, colour, None, ":")
-    axes[1, 3].set(title="(H) QK marginalized rank,\n2 layers (dots: 1 layer)", ylabel="mean over heads")
-
-    ax = axes[2, 0]
-    by_depth(ax, lambda s: s.distance(HORIZONS[-1]))
-    for horizon, style in zip(HORIZONS[:-1], (":", "--"), strict=True):
-        show(ax, two, lambda s, h=horizon: s.distance(h), grid, colours[2], f"2 layers, end: {horizon:g} x", style)
-    config = two[0].run.config
-    level = probes.random_subspace_level(config["d_head"], config["d_model"])
-    ax.axhline(level, color="black", linewidth=1)
-    ax.text(grid[-1], level + 0.01, "random subspace", fontsize=8, va="bottom", ha="right")
-    ax.set(
-        title=f"(I) subspace distance, end: {HORIZONS[-1]:g} x", ylabel="share of ||M(end)||, OV and QK", ylim=(0, 0.85)
-    )
-    by_depth(axes[2, 1], lambda s: s.drift())
-    axes[2, 1].set(
-        title=f"(J) drift per {two[0].spacing} steps, OV and QK", ylabel="movement of the row space", yscale="log"
-    )
-    by_depth(axes[2, 2], lambda s: s.norm_curvature())
-    axes[2, 2].set(title="(K) norm curvature of OV and QK", ylabel="d²||M|| / d(ln step)²")
-    by_depth(axes[2, 3], lambda s: s.autocorrelation)
-    axes[2, 3].set(title="(L) loss autocorrelation, curvature", ylabel="d²A / d(ln lag)²")
-
-    _draw_heads(axes[3], studies)
-    timed = [ax for ax in axes.flat if ax is not axes[0, 3]]
-    for ax in timed:
-        label = AXIS if ax is not axes[2, 3] else AXIS.replace("step", "lag", 1)
-        ax.set(xlim=(0, grid[-1]), xlabel=label)
-        ax.legend(fontsize=7)
-    learned = [s for depth, group in studies.items() if depth != CONTROL for s in group]
-    shade(timed, *(average([emergence(s.run, x) / s.anchor for s in learned]) for x in (0.1, 0.9)))
-    return figure
-
-
-def _draw_heads(axes: np.ndarray, studies: dict[int, list[Emergence]]) -> None:
-    """Single heads: what they attend to, their ranks, how the modes of the induction head grow; and the loss."""
-    study, deepest = studies[2][0], studies[max(studies)][0]
-    found = deepest.heads("prefix_matching")
-    layers = mode_colours(max(studies))
-    for (layer, head), values in found.items():
-        label = f"layer {layer}" if head == 0 else None
-        axes[0].plot(values.index / deepest.anchor, values, color=layers[layer], linewidth=1.5, label=label)
-    axes[0].set(
-        title=f"(M) induction by head, {_layers(max(studies))}, seed 0", ylabel="prefix-matching score", ylim=(0, 1)
-    )
-
-    ranks = study.curves["qk"].ranks[..., 4]
-    for (layer, head), colour in zip(np.ndindex(*ranks.shape[1:]), mode_colours(ranks[0].size), strict=True):
-        axes[1].plot(
-            study.steps / study.anchor, ranks[:, layer, head], color=colour, label=f"layer {layer}, head {head}"
-        )
-    axes[1].set(title="(N) QK effective rank, 4 removed,\nby head, 2 layers, seed 0", ylabel="effective rank")
-
-    layer, head = study.best("prefix_matching")
-    modes = study.alignment.trajectories
-    modes = modes.query("circuit == 'qk' and layer == @layer and head == @head")
-    for (mode, values), colour in zip(modes.groupby("mode"), mode_colours(4), strict=True):
-        fit = fit_shapes(values["measured"].to_numpy(), values["step"].to_numpy())["logistic"]
-        axes[2].plot(
-            values["step"] / study.anchor,
-            values["measured"],
-            color=colour,
-            linewidth=2.2,
-            alpha=0.85,
-            label=f"mode {mode}, R² {fit.r2:.3f}",
-        )
-        axes[2].plot(values["step"] / study.anchor, fit.curve, color="black", linewidth=0.9)
-    axes[2].set(
-        title="(O) QK modes of the induction head and\ntheir logistics (black), 2 layers, seed 0", ylabel="u_k' M v_k"
-    )
-
-    colours = _colours(list(studies))
-    for depth in (CONTROL, 2):
-        one = studies[depth][0]
-        loss = smooth(one.run, "loss")
-        axes[3].plot(loss.index / one.anchor, loss, color=colours[depth], label=_layers(depth))
-        events = probes.find_transitions(metric(one.run, "loss"))
-        for _, event in events[events["kind"] == "cliff"].iterrows():
-            axes[3].axvline(
-                event["step"] / one.anchor,
-                color=colours[depth],
-                linestyle="--",
-                linewidth=1.2,
-                label=f"cliff found, {_layers(depth)}",
-            )
-    axes[3].set(
-        title="(P) loss over all tokens and what\nfind_transitions finds in it, seed 0", ylabel="cross-entropy (nats)"
-    )
-
-
-def _from_one(values: Curve) -> Curve:
-    return values[0], values[1] / values[1][0]
-
-
 def _or(value: float, default: float) -> float:
     return value if np.isfinite(value) else default
 
@@ -310,10 +78,10 @@ def judgements(studies: dict[int, list[Emergence]]) -> list[Verdict]:
     learned = [s for group in deep.values() for s in group]
 
     def by_depth(compute: Number, digits: int = 2, scale: float = 1.0) -> str:
-        return "; ".join(f"{_layers(d)} {spread(scale * each(compute, group), digits)}" for d, group in studies.items())
+        return "; ".join(f"{layers(d)} {spread(scale * each(compute, group), digits)}" for d, group in studies.items())
 
     def seen_by_depth(compute: Number) -> str:
-        return "; ".join(f"{_layers(depth)} {seen(each(compute, group))}" for depth, group in studies.items())
+        return "; ".join(f"{layers(depth)} {seen(each(compute, group))}" for depth, group in studies.items())
 
     def dips(circuit: str, k: int, claim: str, printed: str, why: str) -> Verdict:
         at = each(lambda s: dip(*s.rank(circuit, k), s.anchor)[1] / s.anchor, learned)
@@ -379,7 +147,7 @@ def judgements(studies: dict[int, list[Emergence]]) -> list[Verdict]:
             "section 4 (Olsson et al.)",
             f"final accuracy on repeated tokens: {by_depth(lambda s: final_accuracy(s.run))}. From a tenth to nine tenths of it within "
             f"{spread(width, 2)} of the step of emergence; steps "
-            + "; ".join(f"{_layers(d)} {', '.join(f'{s.anchor:.0f}' for s in group)}" for d, group in deep.items()),
+            + "; ".join(f"{layers(d)} {', '.join(f'{s.anchor:.0f}' for s in group)}" for d, group in deep.items()),
             HOLDS if end.min() > 0.8 and never.max() < 0.2 else IN_PART if end.min() > never.max() else FAILS,
             "in every seed: above .8 against below .2",
         ),
@@ -422,7 +190,7 @@ def judgements(studies: dict[int, list[Emergence]]) -> list[Verdict]:
             else IN_PART
             if each(in_order, learned).mean() > 0.5
             else FAILS,
-            "1 would be one after another in every run; at 1 layer the later minima are at the edge of what counts as near",
+            "1 would be one after another in every run, which was asked first and does not hold; at 1 layer the later minima are at the edge of what counts as near",
         ),
         Verdict(
             "at 1 layer OV effective rank rises monotonically",

@@ -85,7 +85,7 @@ def _against_the_spectra(folder: Path) -> None:
 
 def _against_weightwatcher(folder: Path) -> None:
     try:
-        import weightwatcher
+        import weightwatcher  # pyright: ignore[reportMissingImports]  # only `make bench` installs it
     except ImportError:
         print("\nWeightWatcher is not installed: `make bench` installs it.")
         return
