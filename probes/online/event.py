@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Event:
     """A transition found in a series that is still growing.
 
-    step, low and high say where it happened as far as was known when it was announced, after `announced` updates.
+    step, low and high say where it happened as far as was known when it was announced, after `announced` updates;
+    width how long it took, in steps (see `find_transitions`, which also says what half-drop + 1.1 width is).
     """
 
     series: str
@@ -18,6 +19,7 @@ class Event:
     announced: int
     strength: float
     p_value: float
+    width: float = float("nan")
 
     @property
     def delay(self) -> float:

@@ -14,6 +14,7 @@ places that the profile likelihood does not exclude at 95 %. Two shapes are trie
 is quadratic in the amplitude that grows logistically); the better one is used.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,8 +88,8 @@ class Window:
         return residual**2, (coefficients / size)[self.decays.shape[1] :]
 
 
-def find_cliffs(sums: Sums, alpha: float) -> list[Transition]:
-    """Cliffs with p < alpha."""
+def find_cliffs(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> list[Transition]:
+    """Cliffs with p < alpha. Where all that passes the first test is explained by those known, no more is fitted."""
     from scipy.special import stdtr
 
     cells = scan(sums)
@@ -97,6 +98,8 @@ def find_cliffs(sums: Sums, alpha: float) -> list[Transition]:
     tried = np.where(cells["inflation"] > _CORRELATED, everywhere * _GATE / alpha, _CELLS_PER_PLACE)
     gate = tried * stdtr(_freedom(cells["inflation"]), -cells["z"].to_numpy(dtype=float)) < _GATE
     places = cells.loc[gate]
+    if known and not len(_unexplained(places, known)):
+        return []
     looked_at = _places_looked_at(sums)
     found: list[tuple[Step, float]] = []
     while len(places):
@@ -112,11 +115,21 @@ def find_cliffs(sums: Sums, alpha: float) -> list[Transition]:
             places = places.loc[~here]
             continue
         found.append((best, p_value))
-        # a place is explained if the step lies among its own inner blocks, or within a few widths of the step
-        reach = np.maximum(1.25 * places["width"], max(2.5 * best.width, _CLOSEST * best.half))
-        places = places.loc[(places["centre"] - best.half).abs() > reach]
+        places = _beyond(places, best.half, best.width)
     rows = [_located(sums, step, [s for s, _ in found if s is not step], p) for step, p in found]
     return _distinct([row for row in rows if row.strength > _SMALLEST_DROP and _stays_down(sums, row)])
+
+
+def _beyond(places: pd.DataFrame, half: float, width: float) -> pd.DataFrame:
+    """Places not explained by a step: it lies neither among their inner blocks nor within a few of its widths."""
+    reach = np.maximum(1.25 * places["width"], max(2.5 * width, _CLOSEST * half))
+    return places.loc[(places["centre"] - half).abs() > reach]
+
+
+def _unexplained(places: pd.DataFrame, known: Sequence[Transition]) -> pd.DataFrame:
+    for row in known:
+        places = _beyond(places, row.step, row.width)
+    return places
 
 
 def _stays_down(sums: Sums, row: Transition) -> bool:

@@ -47,8 +47,10 @@ def scan(sums: Sums) -> pd.DataFrame:
         with np.errstate(invalid="ignore", divide="ignore"):
             cells = _judge(before2, before, after, after2)
         cells["centre"], cells["width"], cells["inflation"] = centre, block, before.inflation
-        parts.append(pd.DataFrame(cells).loc[enough, columns])
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+        parts.append({name: cells[name][enough] for name in columns})
+    if not parts:
+        return pd.DataFrame(columns=columns)
+    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in columns})
 
 
 def _centres(at: Series, width: float) -> np.ndarray:

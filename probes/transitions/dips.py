@@ -62,10 +62,10 @@ def _scan(sums: Sums) -> pd.DataFrame:
         enough &= (centre - whole >= at[0]) & (centre + whole <= at[-1])
         down, up = left.mean - middle.mean, right.mean - middle.mean
         z = np.minimum(down / np.hypot(left.sd, middle.sd), up / np.hypot(right.sd, middle.sd))
-        cells = pd.DataFrame({"centre": centre, "width": 2 * half, "z": z, "depth": np.minimum(down, up),
-                              "inflation": middle.inflation})  # fmt: skip
-        parts.append(cells.loc[enough])
-    return pd.concat(parts, ignore_index=True)
+        cells = {"centre": centre, "width": 2 * half, "z": z, "depth": np.minimum(down, up),
+                 "inflation": middle.inflation}  # fmt: skip
+        parts.append({name: column[enough] for name, column in cells.items()})
+    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def _bottom(sums: Sums, centre: float, width: float) -> tuple[float, float, float]:
@@ -77,12 +77,12 @@ def _bottom(sums: Sums, centre: float, width: float) -> tuple[float, float, floa
     scale = sums.over(np.array([centre - width / 2]), np.array([centre + width / 2]))
     sd = means.one_value[some] * np.sqrt(scale.inflation[0] / means.count[some])
     vertices = np.linspace(-1, 1, 401)
-
-    def chi2(vertex: float) -> float:
-        columns = np.column_stack((np.ones_like(at), (at - vertex) ** 2)) / sd[:, None]
-        return float(np.sum((mean / sd - columns @ np.linalg.lstsq(columns, mean / sd, rcond=None)[0]) ** 2))
-
-    misfit = np.array([chi2(vertex) for vertex in vertices])
+    weight = sd**-2 / np.sum(sd**-2)
+    squares = (at - vertices[:, None]) ** 2
+    squares -= (squares @ weight)[:, None]
+    height = mean - weight @ mean
+    # of the best a + b (at - vertex)^2, for every vertex at once
+    misfit = ((height @ (weight * height)) - (squares @ (weight * height)) ** 2 / (squares**2 @ weight)) * np.sum(sd**-2)
     allowed = misfit.min() + _PROFILE * max(1.0, misfit.min() / max(1, len(at) - 3))
     inside = vertices[misfit <= allowed]
     best = vertices[int(misfit.argmin())]

@@ -18,6 +18,8 @@ from probes.transitions.transition import Transition
 
 COLUMNS = [field.name for field in fields(Transition)]
 
+Series = Float64[np.ndarray, " n"]
+
 FEWEST = 30
 """Shortest series that is looked at: below this the noise cannot be told from the curve."""
 
@@ -57,20 +59,28 @@ def find_transitions(
         raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
     if series.max() == series.min():
         return _table([])
-    calm = _without_spikes(series)
-    spread = float(calm.max() - calm.min())
-    if spread == 0:
+    calm = without_spikes(series)
+    if calm.max() == calm.min():
         return _table([])
-    scaled = (calm - calm.min()) / spread  # from here on every height is a fraction of the range
-    sums = Sums(scaled, at, measure_noise(scaled, at))
-
-    dips = find_dips(sums, alpha)
-    cliffs = [cliff for cliff in find_cliffs(sums, alpha) if not any(_is_flank(cliff, dip) for dip in dips)]
-    rows = sorted(cliffs + dips, key=lambda row: row.step)
+    sums = scaled_sums(calm, at)
+    rows = cliffs_and_dips(sums, alpha)
     settled = find_settling(sums, rows[-1]) if rows else None
     marks = np.atleast_1d(np.asarray(interventions, dtype=np.float64))
     rows = [_marked(row, marks) for row in rows] + ([settled] if settled else [])
     return _table(rows)
+
+
+def scaled_sums(calm: Series, at: Series) -> Sums:
+    """Sums of a series without spikes, scaled so that every height is a fraction of its range."""
+    scaled = (calm - calm.min()) / (calm.max() - calm.min())
+    return Sums(scaled, at, measure_noise(scaled, at))
+
+
+def cliffs_and_dips(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> list[Transition]:
+    """What has p < alpha, ordered by step. Where nothing but the known ones can be found, cliffs are left out."""
+    dips = find_dips(sums, alpha)
+    cliffs = [cliff for cliff in find_cliffs(sums, alpha, known) if not any(_is_flank(cliff, dip) for dip in dips)]
+    return sorted(cliffs + dips, key=lambda row: row.step)
 
 
 def _table(rows: list[Transition]) -> pd.DataFrame:
@@ -89,7 +99,7 @@ def _marked(row: Transition, interventions: np.ndarray) -> Transition:
     return replace(row, kind="intervention") if near and row.kind == "cliff" else row
 
 
-def _without_spikes(series: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+def without_spikes(series: Series) -> Series:
     """Single values far outside their surroundings, clipped to them."""
     from scipy.ndimage import median_filter, percentile_filter
 

@@ -1,0 +1,145 @@
+"""Being told of a transition soon after it happens, and seldom of one that does not.
+
+A series is kept in a `Record` and looked at now and then, at steps that grow by a constant ratio. Each look runs the
+search of `find_transitions` over the recent part of the record, and announces the cliffs and dips that are new.
+
+*False alarms.* alpha is the chance of any false announcement in this series, however long the run. Look k may use up
+the share m / ((k + m - 1)(k + m)) of it, m = 30: these shares add up to 1 over endlessly many looks, hardly fall over
+the first thirty and then fall as 1 / k^2. The p-value of an event counts the looks in the same way, so that an event
+has p < alpha.
+
+*What is recent.* A cliff at step c is judged by what surrounds it, from c / 4 to 2.5 c at most. So after step t nothing
+new is learned about cliffs before t / 2.5, and the search needs no entry before t / 10: about two thousand entries
+whatever the length of the run.
+
+*What is new.* Later looks see more of a transition and put it elsewhere, or see that it was two. Of what a look finds,
+the row nearest to an announced event is that event, and the event is from then on known to be there. Any other row is
+the same event if it is within a fifth of its step or within two widths of it, seen from either, and otherwise new.
+The kind does not matter: a drop that comes back is announced as a cliff or as a dip, whichever was seen first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from probes.online.event import Event
+from probes.online.record import Record
+from probes.transitions.find import FEWEST, cliffs_and_dips, scaled_sums, without_spikes
+from probes.transitions.transition import Transition
+
+_LEVEL_LOOKS = 30
+_RECENT = 10.0
+_SHORTEST = 1.2  # last step over first: a shorter stretch has no room for the narrowest cliff
+_CLOSE = 0.2
+_WIDTHS = 2.0
+_SMALLEST = 0.01  # of the range so far
+
+
+class Detector:
+    """Causal detection of transitions in one series. `interventions` are steps at which a drop is expected.
+
+    Call `add` at every step, and `look` where `is_due` says so.
+    """
+
+    def __init__(
+        self, series: str, alpha: float = 0.01, look_ratio: float = 1.1, *, interventions: Sequence[float] = ()
+    ) -> None:
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
+        if not look_ratio > 1:
+            raise ValueError(f"look_ratio is {look_ratio}: steps of looks grow by it, so it must be above 1")
+        self.series, self.alpha, self.look_ratio = series, alpha, look_ratio
+        self.record = Record()
+        self.announced: list[Event] = []
+        self._interventions = list(interventions)
+        self._known: list[Transition] = []
+        self._looks, self._next = 0, -np.inf
+        self._lowest, self._highest = np.inf, -np.inf
+
+    def add(self, step: float, value: float) -> None:
+        """One more value; see `Record.add`."""
+        self.record.add(step, value)
+
+    def expect(self, step: float) -> None:
+        """From now on, do not announce a transition at this step: you are about to change the learning rate, say."""
+        self._interventions.append(step)
+
+    def is_due(self, step: float) -> bool:
+        """Whether it is time for a look: 30 entries are there, and the step has grown by look_ratio since the last."""
+        return step >= self._next and len(self.record) >= FEWEST
+
+    def look(self, step: int) -> list[Event]:
+        """The cliffs and dips that are there now and were not announced before, ordered by step."""
+        self._next = step * self.look_ratio
+        steps, values = self._recent()
+        if len(steps) < FEWEST or steps[-1] < _SHORTEST * steps[0]:
+            return []
+        self._looks += 1
+        calm = without_spikes(values)
+        low, high = float(calm.min()), float(calm.max())
+        self._lowest, self._highest = min(low, self._lowest), max(high, self._highest)
+        if low == high:
+            return []
+        share = _share(self._looks)
+        found = cliffs_and_dips(scaled_sums(calm, steps), self.alpha * share, self._known)
+        of_range = (high - low) / (self._highest - self._lowest)
+        rows = [
+            replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
+            for row in found
+            if row.strength * of_range > _SMALLEST
+        ]
+        new = [self._event(row, step) for row in self._unknown(rows) if not self._is_expected(row)]
+        self.announced += new
+        return new
+
+    def _recent(self) -> tuple[np.ndarray, np.ndarray]:
+        steps, values = self.record.steps, self.record.values
+        first = int(np.searchsorted(steps, steps[-1] / _RECENT)) if len(steps) else 0
+        return steps[first:], values[first:]
+
+    def _unknown(self, rows: list[Transition]) -> list[Transition]:
+        """What is not a known transition; both are known from then on, where they were found now."""
+        rest = list(rows)
+        for i, place in enumerate(self._known):
+            same = [row for row in rest if _is_same(row, place)]
+            if same:
+                self._known[i] = min(same, key=lambda row: abs(row.step - place.step))
+                rest.remove(self._known[i])
+        new: list[Transition] = []
+        for row in rest:
+            if not any(_is_same(row, place) for place in self._known):
+                new.append(row)
+                self._known.append(row)
+        return new
+
+    def _is_expected(self, row: Transition) -> bool:
+        low, high = _extent(row)
+        return any(low <= step <= high for step in self._interventions)
+
+    def _event(self, row: Transition, step: int) -> Event:
+        return Event(
+            self.series, row.kind, row.step, row.low, row.high, step, row.strength, row.p_value, row.width
+        )
+
+
+def _share(look: int) -> float:
+    return _LEVEL_LOOKS / ((look + _LEVEL_LOOKS - 1) * (look + _LEVEL_LOOKS))
+
+
+def _is_same(row: Transition, other: Transition) -> bool:
+    return (
+        abs(row.step - other.step) < _CLOSE * min(row.step, other.step)
+        or _within(row.step, other)
+        or _within(other.step, row)
+    )
+
+
+def _within(step: float, row: Transition) -> bool:
+    low, high = _extent(row)
+    return low <= step <= high
+
+
+def _extent(row: Transition) -> tuple[float, float]:
+    """Where a transition takes place: its interval, and two widths either side of its middle."""
+    return min(row.low, row.step - _WIDTHS * row.width), max(row.high, row.step + _WIDTHS * row.width)

@@ -1,0 +1,79 @@
+"""A growing series, kept so that every stage of it can still be resolved: fine where it began, coarse where it is now.
+
+Stages of training are as long as they are late, so a value at step t need not be kept apart from its neighbours within
+t / resolution. An entry is the mean over a block of values, whose length is a power of two and which covers at most
+that many steps: single values up to step 2 x resolution, pairs up to 4 x resolution, and so on. With the default of 512,
+a thousand steps are a thousand entries, and every doubling after that adds 512: a million steps are some six thousand.
+
+The block that is still filling is left out. An entry therefore never changes once it is there, and its noise is that of
+its neighbours; the price is that the record ends up to t / resolution before the last step.
+"""
+
+from array import array
+from math import frexp, inf
+
+import numpy as np
+from jaxtyping import Float64
+
+Entries = Float64[np.ndarray, " entries"]
+
+LARGEST = 1e150
+"""Beyond this the square of a value overflows, and it counts as not finite."""
+
+
+class Record:
+    """A growing series in bounded memory. `missing` counts the values left out because they were not finite."""
+
+    def __init__(self, resolution: int = 512) -> None:
+        if resolution < 1:
+            raise ValueError(f"resolution is {resolution}: at least one entry per step / resolution is expected")
+        self.resolution = resolution
+        self.missing = 0
+        self._steps, self._values = array("d"), array("d")
+        self._last, self._closed_at = -inf, -inf
+        self._length, self._count, self._step_sum, self._value_sum = 1, 0, 0.0, 0.0
+
+    def add(self, step: float, value: float) -> None:
+        """One more value. Steps may begin anywhere and be spaced unevenly, but must increase."""
+        if not step > self._last:
+            raise ValueError(f"step {step:g} came after step {self._last:g}: steps must increase")
+        self._last = step
+        if not -LARGEST <= value <= LARGEST:  # nor is NaN
+            self.missing += 1
+            return
+        self._count += 1
+        self._step_sum += step
+        self._value_sum += value
+        if self._count == self._length:
+            self._close()
+
+    @property
+    def steps(self) -> Entries:
+        """The mean step of each block."""
+        return np.array(self._steps)
+
+    @property
+    def values(self) -> Entries:
+        """The mean value of each block."""
+        return np.array(self._values)
+
+    @property
+    def last(self) -> float | None:
+        """The last step added, None before the first. It is later than the last entry, whose block it may not fill."""
+        return None if self._last == -inf else self._last
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _close(self) -> None:
+        self._steps.append(self._step_sum / self._count)
+        self._values.append(self._value_sum / self._count)
+        # the next block is judged by the spacing seen in this one; the first value of all says nothing about it
+        spacing = (self._last - self._closed_at) / self._count
+        self._length = _power_of_two(self._last / (self.resolution * spacing))
+        self._closed_at, self._count, self._step_sum, self._value_sum = self._last, 0, 0.0, 0.0
+
+
+def _power_of_two(most: float) -> int:
+    """The largest one that is at most this, but not less than 1."""
+    return 1 << (frexp(max(most, 1.0))[1] - 1)
