@@ -38,6 +38,8 @@ from probes.modes import (
     mode_trajectories,
     remove_modes,
 )
+from probes.monitor import Monitor
+from probes.online import Event
 from probes.spectra import SVD, frobenius_norm, singular_values, thin_svd
 from probes.subspaces import (
     column_subspace_distance,
@@ -53,8 +55,10 @@ from probes.transitions import find_transitions
 __all__ = [
     "SVD",
     "Alignment",
+    "Event",
     "Factored",
     "Fit",
+    "Monitor",
     "Shapes",
     "Theory",
     "align",

@@ -57,7 +57,7 @@ def measure(
     leave condemned steps out), an `Audit` made before, or False. keep is a folder for the results of each checkpoint;
     a second call with the same folder goes on where the first one stopped.
     """
-    names = _known_probes(probes)
+    names = known_probes(probes)
     if removed < 0:
         raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
     wanted = default_circuits(run) if circuits is None else circuits
@@ -107,7 +107,8 @@ def _identity(run: Run) -> str:
     return hashlib.sha256(json.dumps(content, default=str, sort_keys=True).encode()).hexdigest()
 
 
-def _known_probes(probes: Sequence[str] | None) -> tuple[str, ...]:
+def known_probes(probes: Sequence[str] | None) -> tuple[str, ...]:
+    """All probes, or those named; a name that is not known raises with the nearest that is."""
     if probes is None:
         return tuple(PROBES)
     names = (probes,) if isinstance(probes, str) else tuple(probes)

@@ -1,1 +1,7 @@
-"""A training run watched while it goes on."""
+"""A training run watched while it goes on: `probes.Monitor`, and where its numbers and checkpoints go."""
+
+from probes.monitor.adaptive import AdaptiveCheckpoints
+from probes.monitor.monitor import Monitor
+from probes.monitor.sinks import Sink
+
+__all__ = ["AdaptiveCheckpoints", "Monitor", "Sink"]

@@ -1,0 +1,32 @@
+"""Tensors that are in memory already: those of a model in training, or a copy of some of them."""
+
+import torch
+from torch import Tensor
+
+from checkpoints.files.checkpoint import Checkpoint, Stored
+
+
+class InMemory(Checkpoint):
+    """Names and tensors as a checkpoint. Nothing is copied; of sharded tensors each is gathered when it is read."""
+
+    def __init__(self, tensors: dict[str, Tensor], label: str) -> None:
+        self.tensors, self.label = tensors, label
+
+    def _table(self) -> dict[str, Stored]:
+        return {name: Stored(tensor.dtype, tuple(tensor.shape), self.label) for name, tensor in self.tensors.items()}
+
+    def _read(self, name: str) -> Tensor:
+        return whole(self.tensors[name])
+
+    def copy_of(self, names: list[str], label: str) -> "InMemory":
+        """Some of the tensors as they are now; what follows does not change them. Shards stay shards."""
+        return InMemory({name: self.tensors[self._raw_names[name]].detach().clone() for name in names}, label)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor on the processor; one that is spread over several processes (DTensor) is gathered, by all of them."""
+    with torch.no_grad():
+        tensor = tensor.detach()
+        if hasattr(tensor, "full_tensor"):
+            tensor = tensor.full_tensor()  # pyright: ignore[reportAttributeAccessIssue]
+        return tensor.cpu()

@@ -1,0 +1,285 @@
+"""A training run watched while it goes on: two lines in the training script.
+
+    with probes.Monitor(model) as monitor:
+        for batch in data:
+            loss = update(model, batch)          # forward, backward, optimizer.step()
+            monitor.step(loss=loss)
+
+The weights after k updates are step k, and the loss of an update belongs to the weights before it, as everywhere here.
+The probes are those of `measure`, to the same numbers. Nothing of the training changes: weights are read where they
+are, no random generator is touched, and an error in here is reported and never raised. The time it takes is bounded
+(`probes.monitor.budget`), its memory too.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from checkpoints import Family
+from probes.circuits import Builder
+from probes.curvature import norm_curvature
+from probes.monitor.adaptive import AdaptiveCheckpoints
+from probes.monitor.budget import Budget
+from probes.monitor.guarded_sinks import GuardedSinks
+from probes.monitor.live_measure import LiveMeasurement
+from probes.monitor.live_weights import LiveWeights, Model
+from probes.monitor.ranks import Alone, Together, is_bystander
+from probes.monitor.sinks import Sink
+from probes.monitor.steps import Steps
+from probes.monitor.undisturbed import undisturbed
+from probes.monitor.watched import Watched
+from probes.online import Event
+from probes.tables import joined, mean_over_layers
+
+logger = logging.getLogger("probes.monitor")
+
+Evaluation = Callable[[], Mapping[str, float]]
+
+_HELD_STEPS = 64  # scalars are converted to numbers in batches: a number from an accelerator makes it wait
+_HELD_SECONDS = 1.0
+_KEPT_ROWS = 500_000
+_LOOK_RATIO = 1.1
+
+
+class Monitor:
+    """Measures a model in training and announces transitions.
+
+    model          a module, or a function that gives names and tensors; heads are found as in files
+    circuits, probes, config, family   as for `measure` and `open_run`, where what is found by itself is not right
+    schedule       when to measure: a ratio (log-spaced, the default), an interval in steps, or steps
+    budget         the largest share of training time to take; less is measured where that would be exceeded
+    watch          names of the scalars in which transitions are looked for, as patterns; probes have names such as
+                   "qk.effective_rank" (mean over all heads) and "ov.marginalized_effective_rank.4"
+    alpha          chance of a false announcement in one watched series, over the whole run
+    interventions  steps at which a drop is your own doing, such as of the learning rate
+    on_event       called with every Event; evaluate is called too, and the scalars that it returns are recorded
+    sinks          where numbers go, see `probes.monitor.sinks`
+    checkpoints    what is written around events, see `AdaptiveCheckpoints`
+    step           updates done before, in a run that is taken up again
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        circuits: str | Sequence[str] | Mapping[str, Builder] | None = None,
+        probes: Sequence[str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        family: Family | str | None = None,
+        name: str = "live",
+        schedule: float | int | Iterable[int] = 1.1,
+        budget: float = 0.01,
+        watch: str | Sequence[str] = "*loss",
+        alpha: float = 0.01,
+        interventions: Sequence[float] = (),
+        on_event: Callable[[Event], None] | None = None,
+        evaluate: Evaluation | None = None,
+        sinks: Iterable[Sink] = (),
+        checkpoints: AdaptiveCheckpoints | None = None,
+        step: int = 0,
+    ) -> None:
+        self.weights = LiveWeights(model)
+        self.ranks = Together() if self.weights.is_sharded else Alone()
+        self.is_active = isinstance(self.ranks, Together) or not is_bystander()
+        self.budget = Budget(budget)
+        self.watched = Watched(watch, alpha, interventions)
+        self.on_event, self.evaluate, self.checkpoints = on_event, evaluate, checkpoints
+        self.sinks = GuardedSinks(sinks if self.is_active and self.ranks.rank == 0 else ())
+        self.events: list[Event] = []
+        self.failure: Exception | None = None
+        """The first error in here, if there was one."""
+        self.done = step
+        """Updates done so far."""
+        self.measured = -1
+        """The step of the last measurement."""
+        self._schedule, self._looks = Steps(schedule), Steps(_LOOK_RATIO)
+        self._held: list[tuple[int, dict[str, float | Tensor]]] = []
+        self._handed_on = time.monotonic()
+        self._tables: deque[pd.DataFrame] = deque()
+        if not self.is_active:
+            return
+        self._measurement = LiveMeasurement(self.weights, name, circuits, probes, config, family, self.ranks)
+        import scipy.optimize
+        import scipy.special  # noqa: F401 (slow to import, and the first look should not be)
+
+        for steps in (self._schedule, self._looks, *([checkpoints] if checkpoints else [])):
+            steps.start(step)
+        with self.budget.spending():
+            self._guarded(self._weights_changed, step)
+
+    def step(self, step: int | None = None, **scalars: float | Tensor) -> None:
+        """One update was made. The scalars, such as the loss, were computed with the weights before it.
+
+        step is the number of updates made so far; without it calls are counted.
+        """
+        self.done = self.done + 1 if step is None else step
+        if not self.is_active:
+            return
+        with self.budget.spending():
+            if scalars:
+                self._guarded(self._hold, self.done - 1, scalars)
+            self._guarded(self._weights_changed, self.done)
+
+    def log(self, step: int | None = None, **scalars: float | Tensor) -> None:
+        """Scalars of the weights after `step` updates (those done so far): an evaluation, for instance."""
+        if self.is_active:
+            with self.budget.spending():
+                self._guarded(self._hold, self.done if step is None else step, scalars)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """What was measured, as `measure` gives it; beyond half a million rows, the latest ones."""
+        return joined(list(self._tables), {"source": "a model in training"}) if self._tables else pd.DataFrame()
+
+    def series(self, name: str) -> pd.Series:
+        """A scalar or a probe's mean over heads ("ov.norm"), by step; long ones averaged over short stretches."""
+        self._guarded(self._hand_on)
+        if name not in self.watched.records:
+            raise KeyError(f"no scalar is called {name!r}; there are {', '.join(self.watched.records) or 'none yet'}")
+        record = self.watched.records[name]
+        return pd.Series(record.values, index=pd.Index(record.steps, name="step"), name=name)
+
+    def norm_curvature(self, circuit: str = "ov") -> pd.Series:
+        """Of the mean norm of a circuit over all heads, by step."""
+        norms = self.series(f"{circuit}.norm").loc[1:]  # step 0 has no logarithm
+        return pd.Series(norm_curvature(norms, norms.index), index=norms.index)
+
+    def close(self) -> None:
+        """Measure the last weights, look once more, and close the sinks. What follows is not monitored."""
+        if not self.is_active:
+            return
+        with self.budget.spending():
+            self._guarded(self._hand_on)
+            if self.ranks.agree(self.measured != self.done and self.budget.affords("measurement")):
+                self._guarded(self._measure, self.done)
+            self._guarded(self._look, self.done)
+            if self.checkpoints:
+                self._guarded(self.checkpoints.close, self.done, self.weights, self.ranks)
+            self.sinks.close()
+        self.is_active = False
+        logger.info("monitored %d updates in %s", self.done, self.budget)
+
+    def __enter__(self) -> "Monitor":
+        """The monitor itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, whether or not training went wrong."""
+        self.close()
+
+    def _guarded(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call; an error is reported once and is nobody else's business."""
+        try:
+            function(*arguments)
+        except Exception as error:
+            if self.failure is None:
+                logger.warning(
+                    "the monitor failed at step %d, and training goes on: %s: %s. Numbers may be missing from here on; "
+                    "call monitor.close() to turn it off. This is said once",
+                    self.done,
+                    type(error).__name__,
+                    error,
+                    exc_info=logger.isEnabledFor(logging.DEBUG),
+                )
+                self.failure = error
+
+    def _weights_changed(self, step: int) -> None:
+        if self.checkpoints:
+            self.checkpoints.step(step, self.weights, self.ranks)
+        is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
+        if is_due and self.ranks.agree(self._affords("measurement")):
+            self._measure(step)
+        if look_is_due and self.ranks.agree(self._affords("look")):
+            self._look(step)
+
+    def _affords(self, kind: str) -> bool:
+        can = self.budget.affords(kind)
+        if not can and sum(self.budget.left_out.values()) == 1:
+            logger.warning(
+                "step %d: a %s is left out, to stay within %g %% of the training time; more will be. "
+                "Raise `budget`, or measure less, to have it",
+                self.done,
+                kind,
+                100 * self.budget.share,
+            )
+        return can
+
+    def _measure(self, step: int) -> None:
+        with self.budget.spending("measurement"):
+            rows, failure = self._measurement.measure(step)
+            self.measured = step
+            if self.ranks.rank == 0:
+                self._keep(rows)
+                means = _means(rows)
+                self.watched.add(step, means)
+                self.sinks.rows(rows)
+        if failure:
+            raise RuntimeError(failure)
+
+    def _keep(self, rows: pd.DataFrame) -> None:
+        self._tables.append(rows)
+        while len(self._tables) > 1 and sum(map(len, self._tables)) > _KEPT_ROWS:
+            self._tables.popleft()
+
+    def _look(self, step: int) -> None:
+        """Look for transitions; the first rank does, and all act on what it finds."""
+        found: list[Event] = []
+        with self.budget.spending("look"):
+            self._guarded(self._hand_on)
+            if self.ranks.rank == 0:
+                self._guarded(lambda: found.extend(self.watched.look(step)))
+        for event in self.ranks.agree(found):
+            self._announce(event)
+
+    def _announce(self, event: Event) -> None:
+        self.events.append(event)
+        if self.ranks.rank == 0:
+            logger.warning("%s", event)
+            self.sinks.event(event)
+        with self.budget.not_ours():
+            if self.checkpoints:
+                self._guarded(self.checkpoints.event, event, self.ranks)
+            if self.on_event:
+                self._guarded(self.on_event, event)
+            if self.evaluate:
+                self._guarded(self._evaluate, self.evaluate)
+
+    def _evaluate(self, evaluate: Evaluation) -> None:
+        with undisturbed(self.weights.model):
+            scalars = dict(evaluate())
+        self._hold(self.done, scalars)
+
+    def _hold(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
+        held: dict[str, float | Tensor] = {
+            name: value.detach().clone() if isinstance(value, Tensor) else value for name, value in scalars.items()
+        }
+        self._held.append((step, held))
+        if len(self._held) >= _HELD_STEPS or time.monotonic() - self._handed_on > _HELD_SECONDS:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Scalars held so far, as numbers, to the records and the sinks."""
+        held, self._held, self._handed_on = self._held, [], time.monotonic()
+        for step, scalars in held:
+            numbers = {name: float(value) for name, value in scalars.items()}
+            self.sinks.scalars(step, numbers)
+            self.watched.add(step, numbers)
+
+
+def _means(rows: pd.DataFrame) -> dict[str, float]:
+    """The mean over all heads of each probe of each circuit, by a name such as "qk.effective_rank"."""
+    means = mean_over_layers(rows).dropna(subset="value")
+    names = [
+        f"{circuit}.{probe}" + ("" if component is pd.NA else f".{component}")
+        for circuit, probe, component in zip(means["circuit"], means["probe"], means["component"], strict=True)
+    ]
+    return dict(zip(names, np.asarray(means["value"], dtype=float).tolist(), strict=True))

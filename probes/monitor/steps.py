@@ -1,0 +1,47 @@
+"""At which steps something is due, without knowing how long the run will be."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+
+
+class Steps:
+    """Log-spaced by a ratio (1.1: ten steps, then every tenth more), every k steps, or just the ones given."""
+
+    def __init__(self, schedule: float | int | Iterable[int] = 1.1) -> None:
+        self._listed: list[int] | None = None
+        if isinstance(schedule, bool):
+            raise ValueError(f"schedule is {schedule}: a ratio, an interval or steps are expected")
+        if isinstance(schedule, int | float):
+            if (isinstance(schedule, float) and not schedule > 1) or schedule < 1:
+                raise ValueError(
+                    f"schedule is {schedule}: an interval (a whole number of steps), a ratio above 1 such as 1.1, "
+                    "or steps are expected"
+                )
+            self.by = schedule
+        else:
+            self._listed = sorted({int(step) for step in schedule})
+        self._next: float = 0
+
+    def start(self, step: int) -> None:
+        """Begin at this step; it is due if it is listed, or always if nothing is."""
+        self._next = step if self._listed is None else self._listed_after(step - 1)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step is due; asked once per step, in order."""
+        if step < self._next:
+            return False
+        self._next = self._after(step)
+        return True
+
+    def _after(self, step: int) -> float:
+        if self._listed is not None:
+            return self._listed_after(step)
+        if isinstance(self.by, float):
+            return max(step + 1, math.ceil(step * self.by))
+        return (step // self.by + 1) * self.by
+
+    def _listed_after(self, step: int) -> float:
+        assert self._listed is not None
+        place = bisect_right(self._listed, step)
+        return self._listed[place] if place < len(self._listed) else math.inf

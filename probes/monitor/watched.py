@@ -1,0 +1,37 @@
+"""The scalars of a run as they come: kept in bounded memory, and watched for transitions."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from probes.online import Detector, Event, Record
+
+
+class Watched:
+    """Every scalar is recorded; those whose names match a pattern ("*loss") are watched."""
+
+    def __init__(self, patterns: str | Sequence[str], alpha: float, interventions: Sequence[float]) -> None:
+        self.patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+        self.alpha, self.interventions = alpha, tuple(interventions)
+        self.records: dict[str, Record] = {}
+        self.detectors: dict[str, Detector] = {}
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Scalars of the weights after `step` updates."""
+        for name, value in scalars.items():
+            if name not in self.records:
+                self._begin(name)
+            if name in self.detectors:
+                self.detectors[name].add(step, value)
+            else:
+                self.records[name].add(step, value)
+
+    def look(self, step: int) -> list[Event]:
+        """What was not known at the last look, in all watched series."""
+        return [event for detector in self.detectors.values() for event in detector.look(step)]
+
+    def _begin(self, name: str) -> None:
+        if any(fnmatchcase(name, pattern) for pattern in self.patterns):
+            self.detectors[name] = Detector(name, self.alpha, interventions=self.interventions)
+            self.records[name] = self.detectors[name].record
+        else:
+            self.records[name] = Record()
