@@ -10,11 +10,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from checkpoints import Checkpoint
@@ -96,10 +97,16 @@ def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
+        with _pools().limit(limits=1):
             yield
     finally:
         torch.set_num_threads(threads)
+
+
+@cache
+def _pools() -> ThreadpoolController:
+    """The libraries with threads of their own; finding them takes longer than measuring a small layer."""
+    return ThreadpoolController()
 
 
 UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, MemoryError)

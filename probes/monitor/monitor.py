@@ -36,7 +36,7 @@ from probes.monitor.steps import Steps
 from probes.monitor.undisturbed import undisturbed
 from probes.monitor.watched import Watched
 from probes.online import Event
-from probes.tables import joined, mean_over_layers
+from probes.tables import joined
 
 logger = logging.getLogger("probes.monitor")
 
@@ -277,9 +277,12 @@ class Monitor:
 
 def _means(rows: pd.DataFrame) -> dict[str, float]:
     """The mean over all heads of each probe of each circuit, by a name such as "qk.effective_rank"."""
-    means = mean_over_layers(rows).dropna(subset="value")
-    names = [
-        f"{circuit}.{probe}" + ("" if component is pd.NA else f".{component}")
-        for circuit, probe, component in zip(means["circuit"], means["probe"], means["component"], strict=True)
-    ]
-    return dict(zip(names, np.asarray(means["value"], dtype=float).tolist(), strict=True))
+    found: dict[tuple[str, str, int | None], list[float]] = {}
+    columns = (rows[name].tolist() for name in ("circuit", "probe", "component", "value"))
+    for circuit, probe, component, value in zip(*columns, strict=True):  # ten times faster than grouping, if it is small
+        if value == value:
+            found.setdefault((circuit, probe, None if component is pd.NA else component), []).append(value)
+    return {
+        f"{circuit}.{probe}" + ("" if component is None else f".{component}"): float(np.mean(values))
+        for (circuit, probe, component), values in found.items()
+    }
