@@ -19,7 +19,7 @@ The kind does not matter: a drop that comes back is announced as a cliff or as a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -118,9 +118,7 @@ class Detector:
         return any(low <= step <= high for step in self._interventions)
 
     def _event(self, row: Transition, step: int) -> Event:
-        return Event(
-            self.series, row.kind, row.step, row.low, row.high, step, row.strength, row.p_value, row.width
-        )
+        return Event(self.series, row.kind, row.step, row.low, row.high, step, row.strength, row.p_value, row.width)
 
 
 def _share(look: int) -> float:

@@ -2,8 +2,8 @@
 
 Stages of training are as long as they are late, so a value at step t need not be kept apart from its neighbours within
 t / resolution. An entry is the mean over a block of values, whose length is a power of two and which covers at most
-that many steps: single values up to step 2 x resolution, pairs up to 4 x resolution, and so on. With the default of 512,
-a thousand steps are a thousand entries, and every doubling after that adds 512: a million steps are some six thousand.
+that many steps: single values up to step 2 x resolution, pairs up to 4 x resolution, and so on. With the default of
+512, a thousand steps are a thousand entries and every doubling adds 512: a million steps are some six thousand.
 
 The block that is still filling is left out. An entry therefore never changes once it is there, and its noise is that of
 its neighbours; the price is that the record ends up to t / resolution before the last step.

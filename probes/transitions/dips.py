@@ -81,8 +81,8 @@ def _bottom(sums: Sums, centre: float, width: float) -> tuple[float, float, floa
     squares = (at - vertices[:, None]) ** 2
     squares -= (squares @ weight)[:, None]
     height = mean - weight @ mean
-    # of the best a + b (at - vertex)^2, for every vertex at once
-    misfit = ((height @ (weight * height)) - (squares @ (weight * height)) ** 2 / (squares**2 @ weight)) * np.sum(sd**-2)
+    slope = squares @ (weight * height) / (squares**2 @ weight)
+    misfit = np.sum((height - slope[:, None] * squares) ** 2 / sd**2, axis=1)  # a parabola at each vertex
     allowed = misfit.min() + _PROFILE * max(1.0, misfit.min() / max(1, len(at) - 3))
     inside = vertices[misfit <= allowed]
     best = vertices[int(misfit.argmin())]
