@@ -75,7 +75,7 @@ class Monitor:
         family: Family | str | None = None,
         name: str = "live",
         schedule: float | int | Iterable[int] = 1.1,
-        budget: float = 0.01,
+        budget: float | Budget = 0.01,
         watch: str | Sequence[str] = "*loss",
         alpha: float = 0.01,
         interventions: Sequence[float] = (),
@@ -88,7 +88,7 @@ class Monitor:
         self.weights = LiveWeights(model)
         self.ranks = Together() if self.weights.is_sharded else Alone()
         self.is_active = isinstance(self.ranks, Together) or not is_bystander()
-        self.budget = Budget(budget)
+        self.budget = budget if isinstance(budget, Budget) else Budget(budget)
         self.watched = Watched(watch, alpha, interventions)
         self.on_event, self.evaluate, self.checkpoints = on_event, evaluate, checkpoints
         self.sinks = GuardedSinks(sinks if self.is_active and self.ranks.rank == 0 else ())
@@ -146,6 +146,13 @@ class Monitor:
         record = self.watched.records[name]
         return pd.Series(record.values, index=pd.Index(record.steps, name="step"), name=name)
 
+    def autocorrelation_curvature(self, name: str = "loss") -> pd.DataFrame:
+        """Of a watched scalar, as far as it is known: lag and curvature, see `loss_autocorrelation_curvature`."""
+        self._guarded(self._hand_on)
+        if name not in self.watched.autocorrelations:
+            raise KeyError(f"{name!r} is not watched; {', '.join(self.watched.autocorrelations) or 'nothing'} is")
+        return self.watched.autocorrelations[name].curvature()
+
     def norm_curvature(self, circuit: str = "ov") -> pd.Series:
         """Of the mean norm of a circuit over all heads, by step."""
         norms = self.series(f"{circuit}.norm").loc[1:]  # step 0 has no logarithm
@@ -159,7 +166,8 @@ class Monitor:
             self._guarded(self._hand_on)
             if self.ranks.agree(self.measured != self.done and self.budget.affords("measurement")):
                 self._guarded(self._measure, self.done)
-            self._guarded(self._look, self.done)
+            if self.ranks.agree(self.budget.affords("look")):
+                self._guarded(self._look, self.done)
             if self.checkpoints:
                 self._guarded(self.checkpoints.close, self.done, self.weights, self.ranks)
             self.sinks.close()
@@ -196,13 +204,13 @@ class Monitor:
         if self.checkpoints:
             self.checkpoints.step(step, self.weights, self.ranks)
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
-        if is_due and self.ranks.agree(self._affords("measurement")):
-            self._measure(step)
         if look_is_due and self.ranks.agree(self._affords("look")):
             self._look(step)
+        if is_due and self.ranks.agree(self._affords("measurement", besides="look")):  # to be told comes first
+            self._measure(step)
 
-    def _affords(self, kind: str) -> bool:
-        can = self.budget.affords(kind)
+    def _affords(self, kind: str, besides: str | None = None) -> bool:
+        can = self.budget.affords(kind, besides)
         if not can and sum(self.budget.left_out.values()) == 1:
             logger.warning(
                 "step %d: a %s is left out, to stay within %g %% of the training time; more will be. "
@@ -279,7 +287,9 @@ def _means(rows: pd.DataFrame) -> dict[str, float]:
     """The mean over all heads of each probe of each circuit, by a name such as "qk.effective_rank"."""
     found: dict[tuple[str, str, int | None], list[float]] = {}
     columns = (rows[name].tolist() for name in ("circuit", "probe", "component", "value"))
-    for circuit, probe, component, value in zip(*columns, strict=True):  # ten times faster than grouping, if it is small
+    for circuit, probe, component, value in zip(
+        *columns, strict=True
+    ):  # ten times faster than grouping, if it is small
         if value == value:
             found.setdefault((circuit, probe, None if component is pd.NA else component), []).append(value)
     return {
