@@ -18,10 +18,10 @@ _BLOCK_BYTES = 2**21
 
 
 def product(a: Float64[Tensor, "n i j"], b: Float64[Tensor, "n j k"]) -> Float64[Tensor, "n i k"]:
-    """a @ b. On one CPU thread by NumPy, which was a quarter faster than torch on thin matrices and twice on small ones.
+    """a @ b, on one CPU thread by NumPy: a quarter faster than torch on thin matrices, twice as fast on 64 x 64.
 
-    NumPy also recognises the product of a matrix with its own transpose and does half the work. With several torch
-    threads the two libraries' thread pools would fight over the cores, which costs far more.
+    It also recognises the product of a matrix with its own transpose and does half the work. With several torch threads
+    the two libraries' thread pools would fight over the cores, which costs far more.
     """
     if a.device.type != "cpu" or torch.get_num_threads() > 1:
         return a @ b
