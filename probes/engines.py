@@ -63,7 +63,11 @@ class Processes:
 
 @dataclass(frozen=True)
 class Dask:
-    """On a Dask cluster: an address such as tcp://host:8786, or a `distributed.Client` that exists already."""
+    """On a Dask cluster: an address such as tcp://host:8786, or a `distributed.Client` that exists already.
+
+    The scheduler deals the tasks one by one, to whichever worker is free: a worker that did not do the step before
+    computes its Gram matrices again. That is the price of leaving workers free to come and go.
+    """
 
     client: "str | Client"
     retries: int = 3

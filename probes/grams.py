@@ -82,7 +82,7 @@ class Definite:
 
     @cached_property
     def inverse(self) -> Float64[Tensor, "n k k"]:
-        """The inverse, from the factor; LAPACK's columns read as rows, which is the same matrix and faster to multiply."""
+        """The inverse, from the factor: symmetric, so LAPACK's columns are handed out as rows, faster to multiply."""
         return torch.cholesky_inverse(self.cholesky).mT
 
     @cached_property
