@@ -1,7 +1,7 @@
 """A monitor that is made later, when a trainer has its model: what is asked for wrongly is refused now."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from probes.monitor.budget import Budget
@@ -28,19 +28,18 @@ class LaterMonitor:
             if name not in known:
                 names = ", ".join(other for other in known if other not in _GIVEN_BY_THE_TRAINER)
                 raise TypeError(f"a monitor has no setting {name!r}; there are {names}")
-        self._settings = {
-            name: value if name not in ("schedule", "sinks") or isinstance(value, int | float) else list(value)
-            for name, value in settings.items()  # an iterator would be used up by the checks
-        }
-        _check(**{name: known[name].default for name in ("budget", "schedule", "alpha", "probes")} | self._settings)
+        self._settings: dict[str, Any] = {name: _kept(value) for name, value in settings.items()}
+        asked = {name: parameter.default for name, parameter in known.items()} | self._settings
+        Budget(asked["budget"])
+        Steps(asked["schedule"])
+        Detector("loss", asked["alpha"])
+        live_probes(asked["probes"])
 
     def begin(self, model: Model, step: int) -> Monitor:
         """The monitor of a model after `step` updates."""
         return Monitor(model, step=step, **self._settings)
 
 
-def _check(*, budget: float, schedule: Any, alpha: float, probes: Any, **_others: Any) -> None:
-    Budget(budget)
-    Steps(schedule)
-    Detector("loss", alpha)
-    live_probes(probes)
+def _kept(value: Any) -> Any:
+    """An iterator as a list: it is read by the checks, and by every training."""
+    return list(value) if isinstance(value, Iterator) else value

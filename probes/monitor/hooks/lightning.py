@@ -66,7 +66,7 @@ class MonitorCallback(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record what the validation logged; a "loss" among it is not that of training."""
-        if self.monitor is None or trainer.sanity_checking:
+        if self.monitor is None:  # so it is in the sanity check
             return
         new = {
             "validation_loss" if name == "loss" else name: value
