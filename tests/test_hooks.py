@@ -2,6 +2,8 @@
 
 import gc
 import importlib
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.watched import Watched
 from tests import small_gpt2
 
+ROOT = Path(__file__).parents[1]
 KEYS = ["step", "layer", "head", "circuit", "probe", "component"]
 TOKENS = torch.randint(20, (80, 8), generator=torch.Generator().manual_seed(7))
 EVENT = probes.Event("loss", "cliff", 6, 5, 7, 7, 0.5, 1e-6)
@@ -203,6 +206,15 @@ def test_an_announcement_makes_the_trainer_save_and_evaluate_there(tmp_path, mon
     assert callback.monitor.series("eval_loss").index.tolist() == [7]
     step_7 = probes.measure(open_run(tmp_path), audit=False)
     assert_same_numbers(callback.monitor.table, step_7, [7])
+
+
+@pytest.mark.slow
+def test_several_processes_save_and_evaluate_together_though_one_knows_of_the_event(tmp_path):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    subprocess.run([*launch, "-m", "tests.trainer_process", str(tmp_path)], check=True, timeout=300, cwd=ROOT)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first == {"saved": [7], "evaluated": [7], "events": 1, "processes": 2}
+    assert second == first | {"events": 0}
 
 
 def test_an_evaluation_that_may_be_impossible_is_refused_before_training(tmp_path):
