@@ -55,7 +55,7 @@ class LiveMeasurement:
             run=name,
             circuits=shared,
             heads=head_counts(shared, run.typical()),
-            probes=_live_probes(probes),
+            probes=live_probes(probes),
             components=PROBES["marginalized_effective_rank"].components or 1,
             references={},
             token=secrets.token_hex(8),
@@ -101,7 +101,8 @@ class _Shared:
         return every[self.rank :: self.count] if self.rank < every.shape[0] else every[-1:]
 
 
-def _live_probes(names: Sequence[str] | None) -> tuple[str, ...]:
+def live_probes(names: Sequence[str] | None) -> tuple[str, ...]:
+    """All that can be measured during training, or those named; others raise."""
     chosen = LIVE if names is None else known_probes(names)
     for name in chosen:
         if name not in LIVE:

@@ -45,7 +45,8 @@ Evaluation = Callable[[], Mapping[str, float]]
 _HELD_STEPS = 64  # scalars are converted to numbers in batches: a number from an accelerator makes it wait
 _HELD_SECONDS = 1.0
 _KEPT_ROWS = 500_000
-_LOOK_RATIO = 1.1
+LOOK_RATIO = 1.1
+"""Steps of looks for transitions grow by it; see `Steps`."""
 
 
 class Monitor:
@@ -99,7 +100,7 @@ class Monitor:
         """Updates done so far."""
         self.measured = -1
         """The step of the last measurement."""
-        self._schedule, self._looks = Steps(schedule), Steps(_LOOK_RATIO)
+        self._schedule, self._looks = Steps(schedule), Steps(LOOK_RATIO)
         self._held: list[tuple[int, dict[str, float | Tensor]]] = []
         self._handed_on = time.monotonic()
         self._tables: deque[pd.DataFrame] = deque()
@@ -173,6 +174,16 @@ class Monitor:
             self.sinks.close()
         self.is_active = False
         logger.info("monitored %d updates in %s", self.done, self.budget)
+
+    def break_off(self) -> None:
+        """Hand on what is held and close the sinks, without another look at the weights: they are no longer certain.
+
+        For a training that raised, perhaps halfway through an update and in one process only: this waits for nobody.
+        """
+        if self.is_active:
+            self._guarded(self._hand_on)
+            self.sinks.close()
+            self.is_active = False
 
     def __enter__(self) -> "Monitor":
         """The monitor itself."""
