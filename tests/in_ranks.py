@@ -15,11 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-LIMIT = 60.0
+LIMIT = 20.0
 """Seconds after which ranks that have not come back count as waiting for each other; they need a few."""
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.test_sharded"])
+_processes.set_forkserver_preload(["tests.test_sharded", "torch._dynamo", "scipy.optimize", "scipy.special"])
 
 
 class StillWaitingError(AssertionError):

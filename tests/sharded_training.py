@@ -52,6 +52,16 @@ class Transformer(nn.Module):
         return self.lm_head(x)
 
 
+def inside(model: nn.Module) -> nn.Module:
+    """A model without its wrapper, if it has one."""
+    return getattr(model, "module", model)
+
+
+def wrapped(model: nn.Module) -> nn.Module:
+    """As it is."""
+    return model
+
+
 def replicated(model: Transformer) -> nn.Module:
     return DistributedDataParallel(model)
 
@@ -66,11 +76,11 @@ def sharded(model: Transformer) -> nn.Module:
 class Training:
     """Iterating makes one update after the other: (updates made, this rank's loss before the last)."""
 
-    def __init__(self, spread: Callable[[Transformer], nn.Module], heads: int = 2, steps: int = 12) -> None:
+    def __init__(self, spread: Callable[[Transformer], nn.Module], heads: int = 2, steps: int = 8) -> None:
         torch.manual_seed(0)
         self.model = spread(Transformer(heads))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        self.steps = steps
+        self.steps, self.losses = steps, []
         of_this_rank = torch.Generator().manual_seed(dist.get_rank())
         self.tokens = torch.randint(TOKENS, (steps, 4, LENGTH), generator=of_this_rank)
 
@@ -78,21 +88,20 @@ class Training:
         torch.manual_seed(dist.get_rank())  # of dropout
         self.model.train()
         for step in range(self.steps):
-            loss = self.loss(self.tokens[step])
+            loss = self.loss(self.tokens[step], self.model)
             loss.backward()
             self.norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
             self.optimizer.zero_grad()
+            self.losses.append(loss.detach())
             yield step + 1, loss
 
-    def loss(self, tokens: Tensor) -> Tensor:
-        return cross_entropy(self.model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    def loss(self, tokens: Tensor, model: nn.Module) -> Tensor:
+        return cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
     def evaluate(self) -> dict[str, float]:
         """The loss on other tokens; draws random numbers on the way."""
-        model = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
-        tokens = torch.randint(TOKENS, (4, LENGTH))
-        return {"test_loss": float(cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()))}
+        return {"test_loss": float(self.loss(torch.randint(TOKENS, (4, LENGTH)), inside(self.model)))}
 
     def weights(self) -> dict[str, Tensor]:
         """All of them, whole; every rank has to ask."""

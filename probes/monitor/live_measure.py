@@ -88,14 +88,18 @@ class LiveMeasurement:
         yield measure_checkpoint(self.work, Task(Entry(step, now.label, lambda: now), self._before))
 
     def _by_layer(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
-        """This rank's share of each layer. Every rank gathers every layer, whatever becomes of measuring it."""
-        for layer, names in self._names.items():
-            work = one_layer(self.work, layer)
-            before = _gathered(self._before, names) if self._before else None
-            task = Task(_gathered(Entry(step, now.label, lambda: now), names), before)
-            if work.heads:
-                rows, failure = _measured_or_missing(work, task)
-                yield as_in_the_model(rows, self.ranks), failure
+        """This rank's share of each layer that it has one of."""
+        for layer in self._names:
+            yield from self._layer(layer, Entry(step, now.label, lambda: now))
+
+    def _layer(self, layer: int, now: Entry) -> list[tuple[pd.DataFrame, str | None]]:
+        """Every rank gathers every layer, whatever becomes of measuring it, and lets go of it before the next."""
+        work, names = one_layer(self.work, layer), self._names[layer]
+        task = Task(_gathered(now, names), _gathered(self._before, names) if self._before else None)
+        if not work.heads:
+            return []
+        rows, failure = _measured_or_missing(work, task)
+        return [(as_in_the_model(rows, self.ranks), failure)]
 
 
 def _gathered(entry: Entry, names: list[str]) -> Entry:
