@@ -22,11 +22,23 @@ class InMemory(Checkpoint):
         """Some of the tensors as they are now; what follows does not change them. Shards stay shards."""
         return InMemory({name: self.tensors[self._raw_names[name]].detach().clone() for name in names}, label)
 
+    def gathered(self, names: list[str]) -> "InMemory":
+        """Some of the tensors, whole; those that are sharded are gathered now, by all processes in this order."""
+        return InMemory({name: self[name] for name in names}, self.label)
+
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor on the processor; one that is spread over several processes (DTensor) is gathered, by all of them."""
+    return gathered(tensor).cpu()
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """A tensor where it is; one that is spread over several processes (DTensor) is gathered, by all of them."""
     with torch.no_grad():
         tensor = tensor.detach()
-        if hasattr(tensor, "full_tensor"):
-            tensor = tensor.full_tensor()  # pyright: ignore[reportAttributeAccessIssue]
-        return tensor.cpu()
+        return tensor.full_tensor() if is_sharded(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is spread over several processes (DTensor)."""
+    return hasattr(tensor, "full_tensor")

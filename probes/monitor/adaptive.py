@@ -4,19 +4,23 @@ An event is announced after it has happened: about a third of the step later. So
 memory at log-spaced steps, far enough back to reach before it; an announcement writes those from before the event on,
 and checkpoints are then written densely until well after it. Besides, a sparse schedule is written whatever happens.
 
-    writer = RunWriter("runs/mine", config={...})
-    Monitor(model, checkpoints=AdaptiveCheckpoints(writer))
+    Monitor(model, checkpoints=AdaptiveCheckpoints("runs/mine"))
 
 With the defaults the copies are 5 % apart and sixteen: they reach back to half of the current step, and take sixteen
 times the memory of the weights. The run is read like any other: `open_run`, `measure`.
+
+Of a sharded model each rank copies its own shards. All ranks take part in gathering what is written, one tensor at a
+time, and the first one writes it: it has to have room for the whole model.
 """
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
 
 from torch import Tensor
 
-from checkpoints import RunWriter
-from checkpoints.files.in_memory import whole
+from checkpoints import Run, RunWriter
+from checkpoints.files.in_memory import InMemory
 from probes.monitor.live_weights import LiveWeights
 from probes.monitor.ranks import Alone
 from probes.monitor.steps import Steps
@@ -27,7 +31,10 @@ _AFTER = 1.2  # of the step of a late announcement: dense at least until there
 
 
 class AdaptiveCheckpoints:
-    """What is written, and when.
+    """What is written, where, and when.
+
+    writer is a path, where the first rank makes a run with the config of the model, and goes on with it if monitoring
+    begins later than at step 0; or a `RunWriter` of your own, on the first rank alone: the others say None.
 
     schedule is written whatever happens (a ratio, an interval or steps); `ring` copies, `spacing` apart as a ratio, are
     held in memory; after an event checkpoints are `dense` apart, as a ratio, until `until` times the step of the event.
@@ -35,7 +42,7 @@ class AdaptiveCheckpoints:
 
     def __init__(
         self,
-        writer: RunWriter,
+        writer: RunWriter | str | Path | None,
         schedule: float | int | Iterable[int] = 1.5,
         *,
         ring: int = 16,
@@ -45,45 +52,74 @@ class AdaptiveCheckpoints:
     ) -> None:
         if ring < 1:
             raise ValueError(f"ring is {ring}: at least one copy has to be kept")
-        self.writer, self.ring, self.until = writer, ring, until
+        self.writer = writer if isinstance(writer, RunWriter) else None
+        self.ring, self.until = ring, until
+        self._path = Path(writer) if isinstance(writer, str | Path) else None
         self._sparse, self._spacing, self._dense = Steps(schedule), Steps(float(spacing)), Steps(float(dense))
-        self._copies: dict[int, dict[str, Tensor]] = {}
+        self._copies: dict[int, InMemory] = {}
         self._dense_until = -1.0
         self.written: list[int] = []
         """Steps in the order in which they were written."""
 
-    def start(self, step: int) -> None:
-        """The step at which monitoring begins."""
+    def start(self, step: int, run: Run, ranks: Alone) -> None:
+        """The step at which monitoring of this run begins. Raises on all ranks if it cannot be written."""
         for steps in (self._sparse, self._spacing, self._dense):
             steps.start(step)
+        ranks.first(self._open, step, run)
 
     def step(self, step: int, weights: LiveWeights, ranks: Alone) -> None:
         """Write or copy the weights, if that is due now."""
         sparse, spaced, dense = (steps.is_due(step) for steps in (self._sparse, self._spacing, self._dense))
         if sparse or (dense and step <= self._dense_until):
-            self._write(step, weights.now(f"step {step}").tensors, ranks)
+            self._write(step, ranks.everywhere(weights.now, f"step {step}"), ranks)
         elif spaced:
-            now = weights.now(f"step {step}").tensors
-            self._copies[step] = {name: tensor.detach().clone() for name, tensor in now.items()}
+            self._copies[step] = ranks.everywhere(_copy, weights, f"step {step}")
             while len(self._copies) > self.ring:
                 del self._copies[min(self._copies)]
 
     def event(self, event: Event, ranks: Alone) -> None:
         """Write the copies from before the event on, and be dense from now on."""
+        self._dense_until = max(self._dense_until, self.until * event.step, _AFTER * event.announced)
         for step in sorted(self._copies):
             if step >= _BEFORE * event.low:
                 self._write(step, self._copies[step], ranks)
                 del self._copies[step]
-        self._dense_until = max(self._dense_until, self.until * event.step, _AFTER * event.announced)
 
     def close(self, step: int, weights: LiveWeights, ranks: Alone) -> None:
         """The last weights are always written."""
-        if step not in self.written:
-            self._write(step, weights.now(f"step {step}").tensors, ranks)
-        self._copies.clear()
+        try:
+            if step not in self.written:
+                self._write(step, ranks.everywhere(weights.now, f"step {step}"), ranks)
+        finally:
+            self.abandon()
 
-    def _write(self, step: int, tensors: dict[str, Tensor], ranks: Alone) -> None:
-        gathered = {name: whole(tensor) for name, tensor in tensors.items()}  # by all ranks, if it is sharded
-        if ranks.rank == 0:
-            self.writer.save(step, gathered)
+    def abandon(self) -> None:
+        """Let go of the copies, and of the run if it was made here; nothing more is written."""
+        self._copies.clear()
+        if self._path and self.writer:
+            self.writer.close()
+
+    def _open(self, step: int, run: Run) -> None:
+        if self._path:
+            config = json.loads(json.dumps(dict(run.config), default=str))
+            self.writer = RunWriter(self._path, config, family=run.family, resume=step > 0)
+        if self.writer is None:
+            raise ValueError("AdaptiveCheckpoints has no writer on the first rank: a path or a RunWriter is expected")
+
+    def _write(self, step: int, checkpoint: InMemory, ranks: Alone) -> None:
+        gathered: dict[str, Tensor] = {}
+        for name in checkpoint:
+            tensor = checkpoint[name]  # by all ranks, if it is sharded
+            if ranks.rank == 0:
+                gathered[name] = tensor
+        ranks.first(self._save, step, gathered)
         self.written.append(step)
+
+    def _save(self, step: int, tensors: dict[str, Tensor]) -> None:
+        assert self.writer is not None
+        self.writer.save(step, tensors)
+
+
+def _copy(weights: LiveWeights, label: str) -> InMemory:
+    now = weights.now(label)
+    return now.copy_of(list(now), label)

@@ -2,26 +2,29 @@
 
 The final weights are not known yet, so what compares with them is left out; drift compares with the measurement
 before, of which the attention weights alone are kept.
+
+Of a sharded model the attention weights of one layer, of now and of before, are gathered on every rank; each measures
+its share of the heads, and then comes the next layer. Gathering is done by all ranks in the same order, whatever
+happens; measuring may fail on one of them, and then costs its rows.
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from checkpoints import Family, Heads, Run
+from checkpoints import Checkpoint, Family, Run
 from checkpoints.files.in_memory import InMemory
 from checkpoints.run import Entry
 from probes.catalogue import PROBES
-from probes.circuits import Builder, Circuit, HeadCircuit, circuits_of, default_circuits, head_counts
-from probes.matrices import Factored
+from probes.circuits import SOLVABLE, Builder, Circuit, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.measure import known_probes
 from probes.monitor.live_weights import LiveWeights
 from probes.monitor.ranks import Alone
-from probes.tables import joined
-from probes.work import Task, Work, measure_checkpoint
+from probes.monitor.shares import as_in_the_model, in_order, one_layer, own_share
+from probes.work import Task, Work, measure_checkpoint, missing_rows
 
 LIVE = tuple(name for name, probe in PROBES.items() if probe.reads != "now and reference")
 
@@ -40,7 +43,7 @@ class LiveMeasurement:
         ranks: Alone,
     ) -> None:
         self.weights, self.ranks = weights, ranks
-        run = Run(
+        self.run = Run(
             source="a model in training",
             name=name,
             entries=[Entry(0, "the model", lambda: weights.now("the model"))],
@@ -48,57 +51,72 @@ class LiveMeasurement:
             config={**weights.config(), **(config or {})},
             described_heads=family if isinstance(family, Family) else None,
         )
-        wanted = default_circuits(run) if circuits is None else circuits
-        found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
-        shared = {name: _share(circuit, ranks) for name, circuit in found.items()}
-        self.work = Work(
+        wanted = default_circuits(self.run) if circuits is None else circuits
+        if ranks.count > 1 and (isinstance(wanted, Mapping) or self.run.family in SOLVABLE):
+            raise ValueError(
+                f"the model is spread over {ranks.count} ranks, which share out its heads: of such a model only "
+                "circuits of attention heads can be measured, not those that a function builds"
+            )
+        found = circuits_of(self.run, (wanted,) if isinstance(wanted, str) else wanted)
+        work = Work(
             run=name,
-            circuits=shared,
-            heads=head_counts(shared, run.typical()),
+            circuits=found,
+            heads=head_counts(found, self.run.typical()),
             probes=live_probes(probes),
             components=PROBES["marginalized_effective_rank"].components or 1,
             references={},
             token=secrets.token_hex(8),
         )
-        self._heads = head_counts(found, run.typical())
-        self._names = _names_read(found, run.typical())
+        self.work = own_share(work, ranks)
+        self._names = _names_by_layer(found, self.run.typical())
+        self._read = sorted({name for names in self._names.values() for name in names})
         self._before: Entry | None = None
 
     def measure(self, step: int) -> tuple[pd.DataFrame, str | None]:
-        """All numbers of the weights as they are now (on the first rank), and why there are none."""
-        now = self.weights.now(f"the model at step {step}")
-        rows, failure = measure_checkpoint(self.work, Task(Entry(step, now.label, lambda: now), self._before))
+        """All numbers of the weights as they are now, and why some are missing; on the first rank alone."""
+        now = self.ranks.everywhere(self.weights.now, f"the model at step {step}")
+        own = list(self._at_once(step, now) if self.ranks.count == 1 else self._by_layer(step, now))
         if any(PROBES[name].reads == "now and before" for name in self.work.probes):
-            kept = now.copy_of(self._names, now.label)
+            kept = self.ranks.everywhere(now.copy_of, self._read, now.label)
             self._before = Entry(step, kept.label, lambda: kept)
-        parts = self.ranks.gather(self._own(rows))
-        return (joined(parts, {}) if len(parts) > 1 else rows), failure
+        parts = [part for parts in self.ranks.gather(own) for part in parts]
+        failure = next((failure for _, failure in parts if failure), None)
+        return in_order([rows for rows, _ in parts]), failure
 
-    def _own(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """This rank's rows, with the heads numbered as in the whole model."""
-        if self.ranks.count == 1:
-            return rows
-        rows = rows.assign(head=rows["head"] * self.ranks.count + self.ranks.rank)
-        whole = [self._heads[circuit, layer] for circuit, layer in zip(rows["circuit"], rows["layer"], strict=True)]
-        return rows.loc[rows["head"] < pd.Series(whole, index=rows.index)]
+    def _at_once(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
+        """All layers; each tensor is read when it is needed."""
+        yield measure_checkpoint(self.work, Task(Entry(step, now.label, lambda: now), self._before))
+
+    def _by_layer(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
+        """This rank's share of each layer that it has one of."""
+        for layer in self._names:
+            yield from self._layer(layer, Entry(step, now.label, lambda: now))
+
+    def _layer(self, layer: int, now: Entry) -> list[tuple[pd.DataFrame, str | None]]:
+        """Every rank gathers every layer, whatever becomes of measuring it, and lets go of it before the next."""
+        work, names = one_layer(self.work, layer), self._names[layer]
+        task = Task(_gathered(now, names), _gathered(self._before, names) if self._before else None)
+        if not work.heads:
+            return []
+        rows, failure = _measured_or_missing(work, task)
+        return [(as_in_the_model(rows, self.ranks), failure)]
 
 
-def _share(circuit: Circuit, ranks: Alone) -> Circuit:
-    """The heads that this rank measures: every count-th. A rank for which none is left measures the last again."""
-    if ranks.count == 1:
-        return circuit
-    if not isinstance(circuit, HeadCircuit):
-        raise ValueError("circuits of one's own cannot be shared out over ranks: only those of attention heads can")
-    return replace(circuit, build=_Shared(circuit.build, ranks.rank, ranks.count))
+def _gathered(entry: Entry, names: list[str]) -> Entry:
+    """The same with these tensors, whole, in memory."""
+    checkpoint = entry.open()
+    assert isinstance(checkpoint, InMemory)
+    whole = checkpoint.gathered(names)
+    return replace(entry, open=lambda: whole)
 
 
-class _Shared:
-    def __init__(self, build: Callable[[Heads], Factored], rank: int, count: int) -> None:
-        self.build, self.rank, self.count = build, rank, count
-
-    def __call__(self, heads: Heads) -> Factored:
-        every = self.build(heads)
-        return every[self.rank :: self.count] if self.rank < every.shape[0] else every[-1:]
+def _measured_or_missing(work: Work, task: Task) -> tuple[pd.DataFrame, str | None]:
+    """A table, whatever goes wrong: the other ranks do not wait for an explanation."""
+    try:
+        return measure_checkpoint(work, task)
+    except Exception as error:
+        reason = f"{task.now.label}: {type(error).__name__}: {error}"
+        return missing_rows(work, task.now.step, reason), reason
 
 
 def live_probes(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -113,11 +131,11 @@ def live_probes(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _names_read(circuits: Mapping[str, Circuit], checkpoint: InMemory | Any) -> list[str]:
-    """The tensors that the circuits are read from; all of them where a function builds a circuit."""
-    names: set[str] = set()
+def _names_by_layer(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[int, list[str]]:
+    """The tensors that each layer is read from; all of them where a function builds a circuit."""
+    names: dict[int, set[str]] = {}
     for circuit in circuits.values():
-        if not isinstance(circuit, HeadCircuit):
-            return list(checkpoint)
-        names |= {name for layer in circuit.layers for name in circuit.layout.names(layer)}
-    return sorted(names)
+        for layer in circuit.layers:
+            read = circuit.layout.names(layer) if isinstance(circuit, HeadCircuit) else checkpoint
+            names.setdefault(layer, set()).update(read)
+    return {layer: sorted(names[layer]) for layer in sorted(names)}

@@ -1,23 +1,31 @@
 """The weights of a model in training: seen where they are, not copied, under the names that its checkpoints have."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from checkpoints.files.in_memory import InMemory
+from checkpoints.files.checkpoint import abridged
+from checkpoints.files.in_memory import InMemory, is_sharded
 from checkpoints.heads.find import HEAD_COUNTS
 
 Model = torch.nn.Module | Callable[[], dict[str, Tensor]]
 """A module, or a function that gives names and tensors as they are now."""
+
+_FSDP1 = "FullyShardedDataParallel"
 
 
 class LiveWeights:
     """A model in training as checkpoints."""
 
     def __init__(self, model: Model) -> None:
+        if any(type(module).__name__ == _FSDP1 for module in _modules(model)):
+            raise ValueError(
+                f"the model is wrapped in {_FSDP1}, whose state_dict() has to be called by all ranks and gathers all "
+                "of it at once: shard it with torch.distributed.fsdp.fully_shard (FSDP2), which leaves it in place"
+            )
         self.model = model
 
     def now(self, label: str) -> InMemory:
@@ -28,16 +36,33 @@ class LiveWeights:
     @property
     def is_sharded(self) -> bool:
         """Whether tensors are spread over several processes (FSDP2, tensor parallelism)."""
-        return any(hasattr(tensor, "full_tensor") for tensor in self.now("the model").tensors.values())
+        return any(is_sharded(tensor) for tensor in self.now("the model").tensors.values())
+
+    def names(self) -> list[str]:
+        """Of all tensors."""
+        return list(self.now("the model"))
+
+    def must_have(self, names: list[str]) -> None:
+        """Raise ValueError where the tensors are not those of the first rank, which are these."""
+        other = sorted({*names} ^ {*self.names()})
+        if other:
+            raise ValueError(
+                f"this rank and the first one hold different tensors, {abridged(other)} among them: a model cut into "
+                "stages (pipeline parallelism) cannot be monitored, only one of which every rank holds a shard"
+            )
 
     def config(self) -> dict[str, Any]:
         """What the model says of its own shape: the first `config` or `cfg` in it that knows how many heads it has."""
-        for module in self.model.modules() if isinstance(self.model, torch.nn.Module) else ():
+        for module in _modules(self.model):
             for attribute in ("config", "cfg", "hparams"):
                 found = _as_dict(getattr(module, attribute, None))
                 if any(isinstance(found.get(key), int) for key in HEAD_COUNTS):
                     return found
         return {}
+
+
+def _modules(model: Model) -> Iterable[torch.nn.Module]:
+    return model.modules() if isinstance(model, torch.nn.Module) else ()
 
 
 def _as_dict(config: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import pandas as pd
 from torch import Tensor
 
 from checkpoints import Family
+from checkpoints.files.in_memory import gathered
 from probes.circuits import Builder
 from probes.curvature import norm_curvature
 from probes.monitor.adaptive import AdaptiveCheckpoints
@@ -30,7 +31,7 @@ from probes.monitor.budget import Budget
 from probes.monitor.guarded_sinks import GuardedSinks
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
-from probes.monitor.ranks import Alone, Together, is_bystander
+from probes.monitor.ranks import Alone, ElsewhereError, Together, is_bystander
 from probes.monitor.sinks import Sink
 from probes.monitor.steps import Steps
 from probes.monitor.undisturbed import undisturbed
@@ -64,6 +65,13 @@ class Monitor:
     sinks          where numbers go, see `probes.monitor.sinks`
     checkpoints    what is written around events, see `AdaptiveCheckpoints`
     step           updates done before, in a run that is taken up again
+
+    Training in several processes: every rank makes a Monitor and calls it alike; the scalars, such as the loss, are
+    those of the first rank. Where each holds the whole model (DistributedDataParallel) the first one monitors and the
+    others do nothing: on_event and evaluate are called there alone, so evaluate has to call the module inside the
+    wrapper. Where the model is sharded (FSDP2) the ranks share the work: the first has the table, the series and the
+    sinks, all have the events and call on_event and evaluate. What fails in here on one rank is then given up by all.
+    An error of the training that leaves `with` on one of them ends monitoring there and then, waiting for nobody.
     """
 
     def __init__(
@@ -106,12 +114,17 @@ class Monitor:
         self._tables: deque[pd.DataFrame] = deque()
         if not self.is_active:
             return
-        self._measurement = LiveMeasurement(self.weights, name, circuits, probes, config, family, self.ranks)
+        self._measurement = self.ranks.everywhere(
+            LiveMeasurement, self.weights, name, circuits, probes, config, family, self.ranks
+        )
+        self.ranks.everywhere(self.weights.must_have, self.ranks.first(self.weights.names))
         import scipy.optimize
         import scipy.special  # noqa: F401 (slow to import, and the first look should not be)
 
-        for steps in (self._schedule, self._looks, *([checkpoints] if checkpoints else [])):
+        for steps in (self._schedule, self._looks):
             steps.start(step)
+        if checkpoints:
+            checkpoints.start(step, self._measurement.run, self.ranks)
         with self.budget.spending():
             self._guarded(self._weights_changed, step)
 
@@ -160,14 +173,17 @@ class Monitor:
         return pd.Series(norm_curvature(norms, norms.index), index=norms.index)
 
     def close(self) -> None:
-        """Measure the last weights, look once more, and close the sinks. What follows is not monitored."""
+        """Measure the last weights, look once more, and close the sinks. What follows is not monitored.
+
+        Of a sharded model all ranks have to close their monitors.
+        """
         if not self.is_active:
             return
         with self.budget.spending():
             self._guarded(self._hand_on)
-            if self.ranks.agree(self.measured != self.done and self.budget.affords("measurement")):
+            if self.measured != self.done and self.ranks.first(self.budget.affords, "measurement"):
                 self._guarded(self._measure, self.done)
-            if self.ranks.agree(self.budget.affords("look")):
+            if self.ranks.first(self.budget.affords, "look"):
                 self._guarded(self._look, self.done)
             if self.checkpoints:
                 self._guarded(self.checkpoints.close, self.done, self.weights, self.ranks)
@@ -181,9 +197,11 @@ class Monitor:
         For a training that raised, perhaps halfway through an update and in one process only: this waits for nobody.
         """
         if self.is_active:
-            self._guarded(self._hand_on)
-            self.sinks.close()
             self.is_active = False
+            self._guarded(self._hand_on)
+            if self.checkpoints:
+                self._guarded(self.checkpoints.abandon)
+            self.sinks.close()
 
     def __enter__(self) -> "Monitor":
         """The monitor itself."""
@@ -192,8 +210,11 @@ class Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, whether or not training went wrong."""
-        self.close()
+        """Close; where training went wrong on one rank, without the others, which may not know it."""
+        if error is None or self.ranks.count == 1:
+            self.close()
+        else:
+            self.break_off()
 
     def _guarded(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call; an error is reported once and is nobody else's business."""
@@ -201,7 +222,8 @@ class Monitor:
             function(*arguments)
         except Exception as error:
             if self.failure is None:
-                logger.warning(
+                logger.log(
+                    logging.DEBUG if isinstance(error, ElsewhereError) else logging.WARNING,
                     "the monitor failed at step %d, and training goes on: %s: %s. Numbers may be missing from here on; "
                     "call monitor.close() to turn it off. This is said once",
                     self.done,
@@ -213,12 +235,12 @@ class Monitor:
 
     def _weights_changed(self, step: int) -> None:
         if self.checkpoints:
-            self.checkpoints.step(step, self.weights, self.ranks)
+            self._guarded(self.checkpoints.step, step, self.weights, self.ranks)
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
-        if look_is_due and self.ranks.agree(self._affords("look")):
+        if look_is_due and self.ranks.first(self._affords, "look"):
             self._look(step)
-        if is_due and self.ranks.agree(self._affords("measurement", besides="look")):  # to be told comes first
-            self._measure(step)
+        if is_due and self.ranks.first(self._affords, "measurement", "look"):  # to be told comes first
+            self._guarded(self._measure, step)
 
     def _affords(self, kind: str, besides: str | None = None) -> bool:
         can = self.budget.affords(kind, besides)
@@ -236,11 +258,12 @@ class Monitor:
         with self.budget.spending("measurement"):
             rows, failure = self._measurement.measure(step)
             self.measured = step
-            if self.ranks.rank == 0:
-                self._keep(rows)
-                means = _means(rows)
-                self.watched.add(step, means)
-                self.sinks.rows(rows)
+            self.ranks.first(self._take_in, step, rows, failure)
+
+    def _take_in(self, step: int, rows: pd.DataFrame, failure: str | None) -> None:
+        self._keep(rows)
+        self.watched.add(step, _means(rows))
+        self.sinks.rows(rows)
         if failure:
             raise RuntimeError(failure)
 
@@ -251,13 +274,14 @@ class Monitor:
 
     def _look(self, step: int) -> None:
         """Look for transitions; the first rank does, and all act on what it finds."""
-        found: list[Event] = []
         with self.budget.spending("look"):
-            self._guarded(self._hand_on)
-            if self.ranks.rank == 0:
-                self._guarded(lambda: found.extend(self.watched.look(step)))
-        for event in self.ranks.agree(found):
+            found = self.ranks.first(self._found, step)
+        for event in found:
             self._announce(event)
+
+    def _found(self, step: int) -> list[Event]:
+        self._guarded(self._hand_on)
+        return self.watched.look(step)
 
     def _announce(self, event: Event) -> None:
         self.events.append(event)
@@ -279,8 +303,10 @@ class Monitor:
 
     def _hold(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
         held: dict[str, float | Tensor] = {
-            name: value.detach().clone() if isinstance(value, Tensor) else value for name, value in scalars.items()
+            name: gathered(value).clone() if isinstance(value, Tensor) else value for name, value in scalars.items()
         }
+        if self.ranks.rank > 0:
+            return
         self._held.append((step, held))
         if len(self._held) >= _HELD_STEPS or time.monotonic() - self._handed_on > _HELD_SECONDS:
             self._hand_on()
