@@ -77,11 +77,8 @@ def csv_lines(path: Path, columns: list[str], step: str) -> Lines:
 def table_as_csv(table: pd.DataFrame) -> str:
     """The rows of a measurement, without the header."""
     table = finite_rows(table)
-    missing = table["value"].isna()
-    columns = {name: table[name].to_list() for name in COLUMNS}
-    columns["component"] = ["" if pd.isna(component) else component for component in columns["component"]]
-    columns["value"] = ["" if none else value for none, value in zip(missing, columns["value"], strict=True)]
-    return as_csv(zip(*columns.values(), strict=True))
+    columns = [table[name].astype(object).where(table[name].notna(), "").to_list() for name in COLUMNS]
+    return as_csv(zip(*columns, strict=True))
 
 
 def as_csv(rows: Iterable[Iterable[Any]]) -> str:
