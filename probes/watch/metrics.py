@@ -25,6 +25,11 @@ class Metrics:
         self._detector: Any = None
         self._detected = -1
 
+    @property
+    def events_source(self) -> str:
+        """Who looks for transitions; nothing if nobody does."""
+        return f"in {self.main}, looked for here" if self._detector else ""
+
     def add_line(self, line: str) -> None:
         """A line of metrics.jsonl."""
         try:
@@ -45,7 +50,7 @@ class Metrics:
                 self.curves[name] = Curve()
                 self.main = min(self.curves, key=lambda known: (known != "loss", "loss" not in known))
             self.curves[name].add(step, value)
-        if self.main in scalars and "loss" in self.main:
+        if self.main is not None and self.main in scalars and "loss" in self.main:
             self._detect(self.main, step, scalars[self.main])
 
     def _detect(self, name: str, step: int, value: float) -> None:

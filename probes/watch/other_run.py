@@ -47,7 +47,7 @@ class OtherRunReader:
             table=self._newest.table,
             table_source="here",
             events=tuple(metrics.events),
-            events_source="found here",
+            events_source=metrics.events_source,
             problems=(self._newest.problem,) if self._newest.problem else (),
         )
 

@@ -96,10 +96,10 @@ class RunDirectoryReader:
         if len(self._seen) > 1:
             (earlier, first), (now, last) = self._seen[0], self._seen[-1]
             if last > first:
-                return f"{(last - first) / (now - earlier):.3g} steps/s"
+                return f"{_rate((last - first) / (now - earlier))} steps/s"
         seconds = self._metrics_tail.written - self._began.st_mtime
         if self._metrics.last_step and seconds > 0.1:
-            return f"{self._metrics.last_step / seconds:.3g} steps/s on average since the run began"
+            return f"{_rate(self._metrics.last_step / seconds)} steps/s on average"
         return ""
 
     def _measurement(self, names: Sequence[str], waits: bool) -> tuple[pd.DataFrame | None, str, str | None]:
@@ -115,7 +115,7 @@ class RunDirectoryReader:
 
     def _announced(self, names: Sequence[str]) -> tuple[tuple[Event, ...], str]:
         if EVENTS_FILE not in names:
-            return tuple(self._metrics.events), "found here"
+            return tuple(self._metrics.events), self._metrics.events_source
         lines = self._events_tail.read()
         if self._events_tail.began_again:
             self._events.clear()
@@ -124,3 +124,7 @@ class RunDirectoryReader:
 
     def _run(self, names: Sequence[str]) -> Run:
         return described(self.path, self._description, files_named(self.path, names, "step"))
+
+
+def _rate(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"

@@ -38,7 +38,7 @@ def view(snapshot: Snapshot, *, log_steps: bool = True) -> RenderableType:
     parts: list[RenderableType] = [facts]
     if snapshot.table is not None:
         parts += [Text(), *_measurement(snapshot.table, snapshot.table_source)]
-    if snapshot.name:
+    if snapshot.events_source:
         parts += [Text(), *_events(snapshot.events, snapshot.events_source)]
     return Group(*parts)
 
@@ -82,40 +82,51 @@ def _measurement(table: pd.DataFrame, source: str) -> list[RenderableType]:
     steps = sorted(means["step"].unique())
     known = {
         (step, circuit, probe, -1 if pd.isna(component) else component): value
-        for _, step, circuit, probe, component, value in means.itertuples(index=False)
+        for _, step, circuit, probe, component, value in means.dropna(subset="value").itertuples(index=False)
     }
     circuits = list(dict.fromkeys(circuit for _, circuit, _, _ in known))
-    shown = Table(box=None, padding=(0, 2), header_style="dim")
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     shown.add_column("mean over heads")
     for circuit in circuits:
         shown.add_column(circuit, justify="right")
-    for probe, component in _rows(known):
+        shown.add_column("change", justify="right", style="dim")
+    for probe, component in _rows(known, steps[-1]):
         name = probe.replace("_", " ") + (f", k={component}" if component >= 0 else "")
         cells = [[known.get((step, circuit, probe, component), math.nan) for step in steps] for circuit in circuits]
-        shown.add_row(name, *(_changed(values) for values in cells))
-    since = f"; change since step {steps[0]}" if len(steps) > 1 else ""
-    return [Text(f"probes at step {steps[-1]} (measured {source}{since})", style="bold"), shown]
+        shown.add_row(name, *(text for values in cells for text in (_number(values[-1]), _change(values))))
+    since = f", change since step {steps[0]}" if len(steps) > 1 else ""
+    title = Text(f"probes at step {steps[-1]}{since} (measured {source})", style="bold")
+    return [title, shown, *_why_missing(table.loc[table["step"] == steps[-1]])]
 
 
-def _rows(known: dict[tuple, float]) -> list[tuple[str, int]]:
-    """Probes with their component; of several components the last alone."""
+def _rows(known: dict[tuple, float], step: int) -> list[tuple[str, int]]:
+    """Probes that have a number now, with their component; of several components the last alone."""
     last: dict[str, int] = {}
-    for _, _, probe, component in known:
-        last[probe] = max(component, last.get(probe, -1))
+    for at, _, probe, component in known:
+        if at == step:
+            last[probe] = max(component, last.get(probe, -1))
     return list(last.items())
 
 
-def _changed(values: list[float]) -> str:
-    now = _number(values[-1])
+def _why_missing(rows: pd.DataFrame) -> list[RenderableType]:
+    """Probes without any number, and why."""
+    lost = [(str(name), probe) for name, probe in rows.groupby("probe") if probe["value"].isna().all()]
+    return [
+        Text(f"{name.replace('_', ' ')} is missing: {probe['why_missing'].iloc[0]}", style="dim")
+        for name, probe in lost
+    ]
+
+
+def _change(values: list[float]) -> str:
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
-        return now
+        return ""
     change = values[-1] - values[0]
-    return f"{now} {change:+8.2g}" if change else f"{now}        ="
+    return f"{change:+.2g}" if change else "="
 
 
 def _events(events: tuple[Event, ...], source: str) -> list[RenderableType]:
     if not events:
-        return [Text("no transitions so far", style="dim")]
+        return [Text(f"no transitions so far ({source})", style="dim")]
     shown = Table(box=None, padding=(0, 2), header_style="dim")
     for name in ("kind", "of", "step", "95 % interval", "announced at", "p"):
         shown.add_column(name, justify="left" if name in ("kind", "of") else "right")
