@@ -3,6 +3,7 @@
 import math
 import time
 
+import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -79,9 +80,9 @@ def _axis(curve: list[tuple[float, float]], log_steps: bool) -> str:
 def _measurement(table: pd.DataFrame, source: str) -> list[RenderableType]:
     """The mean over all heads of each circuit and probe, and how it changed since the measurement before."""
     means = mean_over_layers(table)
-    steps = sorted(means["step"].unique())
+    steps = sorted(means["step"].unique().tolist())
     known = {
-        (step, circuit, probe, -1 if pd.isna(component) else component): value
+        (step, circuit, probe, -1 if pd.isna(component) else int(component)): value
         for _, step, circuit, probe, component, value in means.dropna(subset="value").itertuples(index=False)
     }
     circuits = list(dict.fromkeys(circuit for _, circuit, _, _ in known))
@@ -110,7 +111,7 @@ def _rows(known: dict[tuple, float], step: int) -> list[tuple[str, int]]:
 
 def _why_missing(rows: pd.DataFrame) -> list[RenderableType]:
     """Probes without any number, and why."""
-    lost = [(str(name), probe) for name, probe in rows.groupby("probe") if probe["value"].isna().all()]
+    lost = [(str(name), probe) for name, probe in rows.groupby("probe") if np.isnan(probe["value"].to_numpy()).all()]
     return [
         Text(f"{name.replace('_', ' ')} is missing: {probe['why_missing'].iloc[0]}", style="dim")
         for name, probe in lost
@@ -121,7 +122,7 @@ def _change(values: list[float]) -> str:
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
         return ""
     change = values[-1] - values[0]
-    return f"{change:+.2g}" if change else "="
+    return f"{change:+.3g}" if change else "="
 
 
 def _events(events: tuple[Event, ...], source: str) -> list[RenderableType]:
