@@ -38,7 +38,7 @@ class RunDirectoryReader:
     def poll(self, names: Sequence[str], *, waits: bool = False) -> Snapshot | None:
         """What is known now; None if this is another run than before. waits: until the newest has been measured."""
         locked, stat = is_locked(self.path / RUN_FILE)
-        if stat.st_ino != self._began.st_ino:
+        if (stat.st_ino, stat.st_mtime_ns) != (self._began.st_ino, self._began.st_mtime_ns):  # numbers are used again
             return None
         self._read_metrics()
         table, table_source, problem = self._measurement(names, waits)
