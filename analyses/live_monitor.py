@@ -73,7 +73,7 @@ def watch(make: Callable[[Sequence[int]], Experiment], truth: Truth, seed: int, 
     ) as monitor:
         for step in range(steps):
             scalars = {name: float(value[0]) for name, value in experiment.update().items()}
-            monitor.step(**scalars)
+            monitor.step(None, **scalars)
             for name in ("loss", "test_loss"):
                 if name in scalars:
                     logged.setdefault(name, {})[step] = scalars[name]
@@ -86,7 +86,7 @@ def mode_times(experiment: Experiment, losses: dict[str, pd.Series]) -> dict[str
     steps = len(losses["loss"])
     config, theory = experiment.describe(0)
     assert theory is not None
-    times = exact_theory(config, theory).half_times() / config["learning_rate"]
+    times = exact_theory(config, theory).half_times / config["learning_rate"]
     return {"loss": [time for time in times.tolist() if 2 * time < steps]}
 
 

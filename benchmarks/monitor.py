@@ -74,7 +74,7 @@ def _gpt2_training() -> tuple[torch.nn.Module, Update]:
 
 def _compare(bare: Update, watched: Update, monitor: probes.Monitor, clock: Turns, steps: int, turns: int) -> None:
     def with_monitor() -> None:
-        monitor.step(**watched())
+        monitor.step(None, **watched())
 
     without, with_it = [], []
     first = monitor.budget.spent  # the first weights were measured before the first turn

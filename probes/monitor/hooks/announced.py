@@ -26,5 +26,5 @@ class Announced:
         """Whether there is an event that was not there the last time."""
         if not self._looks.is_due(step):
             return False
-        before, self._known = self._known, self._ranks.agree(len(self._monitor.events))
+        before, self._known = self._known, self._ranks.first(len, self._monitor.events)
         return self._known > before
