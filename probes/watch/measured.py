@@ -30,6 +30,7 @@ class MonitorRows:
     def __init__(self, path: Path) -> None:
         self._tail = Tail(path, only_last=_SHOWN)
         self._lines: dict[int, list[str]] = {}
+        self._table: pd.DataFrame | None = None
 
     def table(self) -> pd.DataFrame | None:
         """Their rows; None if there are none."""
@@ -42,8 +43,11 @@ class MonitorRows:
                 self._lines.setdefault(int(fields[1]), []).append(line)
         for step in sorted(self._lines)[:-2]:
             del self._lines[step]
-        if not self._lines:
-            return None
+        if lines or self._tail.began_again:
+            self._table = self._parsed() if self._lines else None
+        return self._table
+
+    def _parsed(self) -> pd.DataFrame:
         text = "\n".join(line for step in sorted(self._lines) for line in self._lines[step])
         rows = pd.read_csv(StringIO(text), names=COLUMNS, dtype={"component": "Int64"})
         return rows.drop_duplicates(["step", "layer", "head", "circuit", "probe", "component"], keep="last")

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -119,7 +120,9 @@ class RunDirectoryReader:
         lines = self._events_tail.read()
         if self._events_tail.began_again:
             self._events.clear()
-        self._events += [read_event(line) for line in lines]
+        for line in lines:
+            with suppress(ValueError, TypeError):  # damaged, or of a later release: the others count
+                self._events.append(read_event(line))
         return tuple(self._events), "announced by the run's monitor"
 
     def _run(self, names: Sequence[str]) -> Run:
