@@ -144,7 +144,12 @@ def test_asking_in_between_changes_nothing(rng):
 
 
 @pytest.mark.parametrize(
-    ("setting", "noise"), [("four modes", 0.0), ("three, wide apart", 0.05), ("three, short context", 0.15)]
+    ("setting", "noise"),
+    [
+        ("four modes", 0.0),
+        ("three, short context", 0.15),
+        pytest.param("three, wide apart", 0.05, marks=pytest.mark.slow),
+    ],
 )
 def test_curve_and_peaks_agree_with_those_of_the_whole_series(setting, noise):
     theory = CLIFFS[setting]
@@ -166,7 +171,7 @@ def test_its_memory_does_not_grow(rng):
         others = [part for part in vars(online).values() if isinstance(part, list)]
         return len(arrays), sum(part.nbytes for part in arrays), len(others), max(map(len, others)) <= 512
 
-    values = rng.standard_normal(200_000)
+    values = rng.standard_normal(40_000)
     assert kept(correlated(values[:1000])) == kept(correlated(values))
 
 
@@ -190,7 +195,8 @@ def test_spacing_stretches_the_lags_and_too_few_values_are_refused(rng):
 
 
 def test_the_shares_of_alpha_add_up_to_one():
-    assert sum(share_of_alpha(look) for look in range(1, 200_000)) == pytest.approx(1, abs=2e-4)
+    so_far = np.cumsum([share_of_alpha(look) for look in range(1, 1001)])
+    np.testing.assert_allclose(1 - so_far, 30 / (30 + np.arange(1, 1001)))  # what is left, for ever less of it
 
 
 def test_looks_are_spaced_by_their_ratio():
@@ -223,10 +229,11 @@ def test_every_cliff_is_announced_once_in_order_and_where_it_is(setting, noise, 
     assert all(event.low <= event.step <= event.high < event.announced for event in events)
 
 
-def test_scale_and_offset_do_not_matter_to_what_is_announced():
-    loss, _ = noisy_loss(CLIFFS["three, short context"], 0.05, 22, spacing=0.05)
-    steps = np.arange(len(loss))
-    plain, other = (watched(values, steps).announced for values in (loss, 1e-6 * loss + 3))
+def test_scale_and_offset_do_not_matter_to_what_is_announced(rng):
+    steps = np.arange(1, 1501)
+    values = logistic(steps, 800, 30) + 0.02 * rng.standard_normal(1500)
+    plain, other = (watched(series, steps).announced for series in (values, 1e-6 * values + 3))
+    assert len(plain) == 1
     assert [event.announced for event in plain] == [event.announced for event in other]
     np.testing.assert_allclose([e.step for e in plain], [e.step for e in other], rtol=1e-3)
 
@@ -249,30 +256,28 @@ def test_a_dip_is_announced_once_it_has_come_back(rng):
 
 
 def test_a_drop_at_a_known_intervention_is_not_announced(rng):
-    steps = np.arange(1, 6001)
-    values = logistic(steps, 1000, 15) + logistic(steps, 3000, 60) + 0.02 * rng.standard_normal(6000)
-    both, other = watched(values, steps), watched(values, steps, interventions=[990])
-    np.testing.assert_allclose([e.step for e in both.announced], [1000, 3000], rtol=0.02)
-    np.testing.assert_allclose([e.step for e in other.announced], [3000], rtol=0.02)
+    steps = np.arange(1, 3001)
+    values = logistic(steps, 500, 8) + logistic(steps, 1500, 30) + 0.02 * rng.standard_normal(3000)
+    for marked, expected in (([], [500, 1500]), ([495], [1500])):
+        detector = watched(values, steps, interventions=marked)
+        np.testing.assert_allclose([event.step for event in detector.announced], expected, rtol=0.02)
     late = Detector("loss")
-    late.expect(990)
-    for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+    late.expect(495)
+    for step, value in zip(steps[:1000].tolist(), values[:1000].tolist(), strict=True):
         late.add(step, value)
-        if late.is_due(step):
-            late.look(step)
-    assert [e.step for e in late.announced] == [e.step for e in other.announced]
+    assert late.look(1000) == []
 
 
 def test_two_drops_that_look_like_one_at_first_are_two_when_they_are_apart(rng):
-    steps = np.arange(1, 8001)
-    values = logistic(steps, 1000, 40) + logistic(steps, 1500, 60) + 0.02 * rng.standard_normal(8000)
+    steps = np.arange(1, 3501)
+    values = logistic(steps, 1000, 40) + logistic(steps, 1500, 60) + 0.02 * rng.standard_normal(3500)
     np.testing.assert_allclose([e.step for e in watched(values, steps).announced], [1000, 1500], rtol=0.05)
 
 
 @pytest.mark.parametrize("kind", NOTHING_HAPPENS)
 def test_silence_where_nothing_happens(kind):
     alarms = 0
-    for seed in range(3):
+    for seed in range(2):
         values, steps = nothing(kind, 1000, np.random.default_rng([31, seed]))
         alarms += len(watched(values, steps).announced) > 0
     assert alarms == 0
@@ -304,6 +309,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(call, message):
 
 def test_a_run_resumed_late_is_not_looked_at_before_there_is_room():
     detector = Detector("loss", fewest=30)
-    for step in range(10**6, 10**6 + 100_000):
-        detector.add(step, 1.0)
-    assert detector.look(10**6 + 100_000) == []
+    steps = np.arange(10**6, 10**6 + 190_000, 100)
+    for step, value in zip(steps.tolist(), logistic(steps, 1.1e6, 4e3).tolist(), strict=True):
+        detector.add(step, value)
+    assert detector.look(int(steps[-1])) == []
