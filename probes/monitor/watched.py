@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from probes.catalogue import PROBES
 from probes.online import Detector, Event, OnlineAutocorrelation, Record
 
 
@@ -29,12 +30,20 @@ class Watched:
 
     def look(self, step: int) -> list[Event]:
         """What was not known at the last look, in all watched series."""
-        return [event for detector in self.detectors.values() for event in detector.look(step)]
+        ready = [detector for detector in self.detectors.values() if len(detector.record) >= detector.fewest]
+        return [event for detector in ready for event in detector.look(step)]
 
     def _begin(self, name: str) -> None:
         if any(fnmatchcase(name, pattern) for pattern in self.patterns):
-            self.detectors[name] = Detector(name, self.alpha, interventions=self.interventions)
+            kinds = ("cliff", "dip") if _is_a_probe(name) else ("cliff",)  # a loss that comes back has achieved nothing
+            self.detectors[name] = Detector(name, self.alpha, kinds=kinds, interventions=self.interventions)
             self.autocorrelations[name] = OnlineAutocorrelation()
             self.records[name] = self.detectors[name].record
         else:
             self.records[name] = Record()
+
+
+def _is_a_probe(name: str) -> bool:
+    """Whether it is a mean over heads, such as "qk.effective_rank"."""
+    _, dot, probe = name.partition(".")
+    return bool(dot) and probe.split(".")[0] in PROBES

@@ -53,9 +53,9 @@ _SMALLEST = 0.01  # of the range so far
 
 
 class Detector:
-    """Causal detection of transitions in one series. `interventions` are steps at which a drop is expected.
+    """Causal detection of transitions in one series, of some `kinds`.
 
-    Call `add` at every step, and `look` where `is_due` says so.
+    `interventions` are steps at which a drop is expected. Call `add` at every step, and `look` where `is_due` says so.
     """
 
     def __init__(
@@ -65,15 +65,19 @@ class Detector:
         look_ratio: float = 1.1,
         *,
         fewest: int = 300,
+        kinds: Sequence[str] = ("cliff", "dip"),
         interventions: Sequence[float] = (),
     ) -> None:
         if not 0 < alpha < 1:
             raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
         if not look_ratio > 1:
             raise ValueError(f"look_ratio is {look_ratio}: steps of looks grow by it, so it must be above 1")
+        if not kinds or set(kinds) - {"cliff", "dip"}:
+            raise ValueError(f"kinds is {tuple(kinds)}: 'cliff', 'dip' or both are expected")
         if fewest < FEWEST:
             raise ValueError(f"fewest is {fewest}: below {FEWEST} entries the noise cannot be told from the curve")
         self.series, self.alpha, self.look_ratio, self.fewest = series, alpha, look_ratio, fewest
+        self.kinds = tuple(kinds)
         self.record = Record()
         self.announced: list[Event] = []
         self._interventions = list(interventions)
@@ -111,7 +115,7 @@ class Detector:
         rows = [
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
             for row in found
-            if row.strength * of_range > _SMALLEST and _extent(row)[1] <= steps[-1]
+            if row.kind in self.kinds and row.strength * of_range > _SMALLEST and _extent(row)[1] <= steps[-1]
         ]
         new = [self._event(row, step) for row in self._unknown(rows) if not self._is_expected(row)]
         self.announced += new

@@ -3,10 +3,8 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
 
-import probes.online
-from probes.online import Event
+from probes.online import Detector, Event
 from probes.watch.curve import Curve
 
 
@@ -22,7 +20,7 @@ class Metrics:
         self.events: list[Event] = []
         self.damaged = 0
         """Lines that are not scalars."""
-        self._detector: Any = None
+        self._detector: Detector | None = None
         self._detected = -1
 
     @property
@@ -55,16 +53,10 @@ class Metrics:
 
     def _detect(self, name: str, step: int, value: float) -> None:
         if self._detector is None or self._detector.series != name:
-            self._detector, self._detected = new_detector(name), -1
-        if self._detector is None or step <= self._detected or not math.isfinite(value):
+            self._detector, self._detected = Detector(name, kinds=("cliff",)), -1
+        if step <= self._detected or not math.isfinite(value):
             return
         self._detected = step
         self._detector.add(step, value)
         if self._detector.is_due(step):
             self.events += self._detector.look(step)
-
-
-def new_detector(series: str) -> Any:
-    """What finds transitions in a growing series; None in a release that has no such thing."""
-    made = getattr(probes.online, "Detector", None)
-    return made(series) if made else None
