@@ -7,7 +7,7 @@ of the test loss announced at 1.3 - 1.6 of its half-time; nothing announced of t
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ from models.modular_addition import presets
 from models.modular_addition.model import modular_addition
 from models.training import Experiment
 
-LINEAR = LinearICLConfig(context=128)
+LINEAR = LinearICLConfig(context=128, learning_rate=0.01)  # slow enough for the first t* to come after 300 steps
 SEEDS = {"toy": (2, 1, 1), "quick": (5, 3, 3), "paper": (10, 5, 5)}  # of each kind
-STEPS = {"toy": (1000, 500), "quick": (4000, 5000), "paper": (4000, 5000)}  # linear head, modular addition
+STEPS = {"toy": (3500, 500), "quick": (14000, 4000), "paper": (14000, 5000)}  # linear head, modular addition
 ANNOUNCED = "#d1603d"
 
 
@@ -103,7 +103,7 @@ def nothing(_: Experiment, __: dict[str, pd.Series]) -> dict[str, list[float]]:
 
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
     """Train with a monitor, draw, judge. Nothing is kept: a run that was read from disk could not be watched live."""
-    modular = TOY_MODULAR if size == "toy" else presets.QUICK
+    modular = replace(TOY_MODULAR, test_every=1) if size == "toy" else presets.QUICK
     kinds = {
         "linear head": (partial(LinearICL, LINEAR), mode_times),
         "modular addition": (partial(modular_addition, modular), drop_of_test_loss),

@@ -13,8 +13,14 @@ new is learned about cliffs before t / 2.5, and the search needs no entry before
 one length, because the noise of a mean and its correlation depend on it: 500 to 900 entries whatever the length of the
 run. Strengths are fractions of the range of the whole run so far, and drops under 1 % of it are not announced.
 
+What began before the first of them is seen in part, and what is left of a decay looks like a cliff of its own: nothing
+before twice the step of the first entry is announced.
+
 *When it is over.* A transition is announced when its interval and two widths have passed: before that, a drop cannot be
 told from the bend of a decay.
+
+*A cliff leads where the series has not been.* What only comes back from a bump, however long, is none: where a test loss
+first rises and then falls a little, nothing has been understood.
 
 *What is new.* Later looks see more of a transition and put it elsewhere, or see that it was two. Of what a look finds,
 the row nearest to an announced event is that event, and the event is from then on known to be there. Any other row is
@@ -46,6 +52,7 @@ from probes.transitions.transition import Transition
 
 _LEVEL_LOOKS = 30
 _RECENT = 0.1  # of the last step
+_BEFORE = 2.0  # the earliest transition over the first step that the search sees
 _SHORTEST = 1.2  # last step over first: a shorter stretch has no room for the narrowest cliff
 _CLOSE = 0.2
 _WIDTHS = 2.0
@@ -115,7 +122,11 @@ class Detector:
         rows = [
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
             for row in found
-            if row.kind in self.kinds and row.strength * of_range > _SMALLEST and _extent(row)[1] <= steps[-1]
+            if row.kind in self.kinds
+            and row.strength * of_range > _SMALLEST
+            and row.step >= _BEFORE * steps[0]
+            and _extent(row)[1] <= steps[-1]
+            and (row.kind == "dip" or self._goes_below_everything(row))
         ]
         new = [self._event(row, step) for row in self._unknown(rows) if not self._is_expected(row)]
         self.announced += new
@@ -135,6 +146,16 @@ class Detector:
                 new.append(row)
                 self._known.append(row)
         return new
+
+    def _goes_below_everything(self, row: Transition) -> bool:
+        """Whether the mean since a cliff lies below that of every stretch of (about) as many entries before it."""
+        steps, values = self.record.steps, self.record.values
+        low, high = _extent(row)
+        before, after = values[steps < low], values[steps > high]
+        if not len(before) or not len(after):
+            return True
+        stretches = np.array_split(before, -(-len(before) // len(after)))
+        return bool(after.mean() < min(stretch.mean() for stretch in stretches))
 
     def _is_expected(self, row: Transition) -> bool:
         return any(_within(step, row) for step in self._interventions)
