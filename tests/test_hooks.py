@@ -185,9 +185,7 @@ def test_a_resumed_trainer_counts_on(tmp_path):
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
     assert callback.monitor.series("loss").index.tolist() == [6, 7, 8, 9, 10, 11]
     assert sorted(callback.monitor.table["step"].unique()) == [6, 7, 8, 9, 10, 11, 12]
-    assert_same_numbers(
-        callback.monitor.table, probes.measure(open_run(tmp_path), audit=False), [6]
-    )  # the weights of that step, not others under its number
+    assert_same_numbers(callback.monitor.table, probes.measure(open_run(tmp_path), audit=False), [6])
     assert_same_weights(whole.model, resumed.model)
 
 
@@ -351,13 +349,13 @@ def test_a_loss_of_validation_is_not_mixed_with_that_of_training():
 
 
 def test_a_resumed_lightning_training_counts_on(tmp_path):
-    whole, resumed = Module(), Module()
+    whole, callback = lightning.MonitorCallback(budget=1.0), lightning.MonitorCallback(budget=1.0)
     saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, save_top_k=-1, filename="{step}")
-    fit(whole, saving, lightning.MonitorCallback(), max_steps=10)
-    callback = lightning.MonitorCallback(budget=1.0)
-    fit(resumed, callback, max_steps=10, ckpt_path=tmp_path / "step=5.ckpt")
+    fit(Module(), saving, whole, max_steps=10)
+    fit(Module(), callback, max_steps=10, ckpt_path=tmp_path / "step=5.ckpt")
     assert callback.monitor.series("loss").index.tolist() == [5, 6, 7, 8, 9]
     assert sorted(callback.monitor.table["step"].unique()) == [5, 6, 7, 8, 9, 10]
+    assert_same_numbers(callback.monitor.table, whole.monitor.table, [5])
 
 
 def test_several_updates_in_a_batch_are_counted_each():

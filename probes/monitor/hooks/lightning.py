@@ -52,7 +52,7 @@ class MonitorCallback(Callback):
         """Keep the loss, and if an update was made hand on the mean: it is of the weights before the update."""
         if self.monitor is None:
             return
-        divided_by = trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1
+        divided_by = trainer.accumulate_grad_batches  # 1 with manual optimization: Lightning refuses more
         self._losses += [loss * divided_by for loss in _losses(outputs)]
         if trainer.global_step > self.monitor.done:
             if self._losses:
