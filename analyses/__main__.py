@@ -17,6 +17,7 @@ ANALYSES = {
     "timescale_separation": "Fig 4: what the probes see of it",
     "icl_emergence": "Figs 5 and 6: attention-only transformers that begin to learn in context",
     "grokking": "Figs 3B and 7: modular addition, understood long after it was learned by heart",
+    "live_monitor": "the closing section: stages announced while they happen",
     "multi_head_plateaus": "Fig 1 of paper 001: plateaus, values and eigenvectors of several heads",
     "multi_head_ranks": "Figs 2, 7, 9: plateaus and the rank of keys and queries",
     "multi_head_variants": "Figs 3, 4, 5: softmax, initialisation, next-token loss",

@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import measure, series, spectra, training, transitions
+from benchmarks import measure, monitor, series, spectra, training, transitions
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")  # of the libraries compared with
@@ -15,3 +15,5 @@ if __name__ == "__main__":
     training.run()
     print()
     measure.run()
+    print()
+    monitor.run()

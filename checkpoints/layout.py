@@ -4,9 +4,10 @@
     metrics.jsonl               one line of scalars per step; the loss at every step
     step-000001000.safetensors  the weights after 1000 updates
     resume-000001000.safetensors  what training needs to go on from there, bit for bit (the last two are kept)
+    probes.csv, events.jsonl    what a monitor measured and announced, where there was one (see `probes.monitor`)
 
-Every file but metrics.jsonl appears whole or not at all: it is written under another name, flushed to the disk and
-renamed. metrics.jsonl is appended to; a line cut short by a crash is ignored by readers and dropped on resuming.
+Files that end in json or safetensors appear whole or not at all: they are written under another name, flushed to the
+disk and renamed. The others are appended to; a line cut short by a crash is ignored by readers and dropped on resuming.
 Everything is data: JSON and safetensors, nothing that runs.
 """
 
@@ -15,7 +16,7 @@ import operator
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,13 @@ def resume_file(step: int) -> str:
 
 def files_of(path: Path, kind: str) -> dict[int, Path]:
     """Files of one kind ("step" or "resume") by step, ascending."""
-    found = {}
-    for entry in path.iterdir():
-        match = _NAME.fullmatch(entry.name)
-        if match and match[1] == kind:
-            found[int(match[2])] = entry
-    return dict(sorted(found.items()))
+    return files_named(path, (entry.name for entry in path.iterdir()), kind)
+
+
+def files_named(path: Path, names: Iterable[str], kind: str) -> dict[int, Path]:
+    """The same from a listing of the directory."""
+    matches = [match for match in map(_NAME.fullmatch, names) if match and match[1] == kind]
+    return dict(sorted((int(match[2]), path / match[0]) for match in matches))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -44,6 +44,7 @@ from checkpoints.sources.run_directory import metric_lines, read_description
 
 _FLUSH_SECONDS = 1.0
 _KEPT_RESUME_STATES = 2
+_LOCK_ATTEMPTS = 10  # who asks whether a run is being written holds the lock for a moment
 
 
 class RunWriter:
@@ -190,11 +191,15 @@ class RunWriter:
             import fcntl
         except ImportError:
             return
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise RuntimeError(f"{self.path} is being written by another process or writer") from None
+        for attempt in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if attempt == _LOCK_ATTEMPTS - 1:
+                    self.close()
+                    raise RuntimeError(f"{self.path} is being written by another process or writer") from None
+                time.sleep(0.02)
         for left_over in left_overs(self.path):
             left_over.unlink()
 

@@ -1,4 +1,4 @@
-"""The command line: `probes measure RUN -o table.parquet`, `probes audit RUN`, `probes list`, `probes cache`."""
+"""The command line: `probes measure RUN -o table.parquet`, `audit RUN`, `watch RUN`, `list`, `cache`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -127,6 +127,42 @@ def measure(
         typer.echo(f"{len(table.attrs['failed'])} steps could not be measured, the first {step}: {reason}", err=True)
         typer.echo("The same command again tries these, and only these, once more", err=True)
         raise typer.Exit(1)
+
+
+@app.command()
+def watch(
+    source: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run on this disk, which may not be there yet.", show_default=False)
+    ],
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks at the disk.")] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one view and exit; so it is when this is not a terminal.")
+    ] = False,
+    measured: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Measure the newest checkpoint where no monitor does.")
+    ] = True,
+    linear: Annotated[bool, typer.Option("--linear", help="Draw the loss over linear steps.")] = False,
+) -> None:
+    """Look at a run while somebody else writes it: how far, how well, what is inside, what happened. Ctrl-C to leave.
+
+    It only reads, and of every file only what is new. Exit code: 2 with --once if there is nothing to be seen.
+    """
+    from rich.console import Console
+
+    from probes.watch import once as looked_at
+    from probes.watch import view
+    from probes.watch import watch as watched
+
+    if source.startswith("hub:"):
+        raise failed(ValueError(f"{source} is on a hub: watch is for runs on this disk"))
+    console = Console(highlight=False)
+    if console.is_terminal and not once:
+        watched(source, console, interval=interval, measures=measured, log_steps=not linear)
+        return
+    try:
+        console.print(view(looked_at(source, measures=measured), log_steps=not linear))
+    except (OSError, ValueError) as error:
+        raise failed(error) from error
 
 
 @app.command("list")

@@ -37,42 +37,37 @@ class Here:
 
 @dataclass(frozen=True)
 class Processes:
-    """In several processes of this machine (joblib)."""
+    """In several processes of this machine (see `probes.lanes`)."""
 
     count: int
 
     def run(self, function: Callable[[Any, Any], Any], common: Any, tasks: Sequence[Any]) -> Iterator[Result]:
         """function(common, task) of every task, as they come."""
-        remaining = dict(enumerate(tasks))
-        for _ in range(2):
-            yield from self._attempt(function, common, remaining)
-        for number, task in remaining.items():  # one at a time: what kills its worker now is the culprit
-            alone = {number: task}
-            yield from self._attempt(function, common, alone)
-            if alone:
-                yield number, None, "the process that worked on it died (out of memory?)"
-
-    def _attempt(self, function: Callable[[Any, Any], Any], common: Any, remaining: dict[int, Any]) -> Iterator[Result]:
-        """Work until all is done or a worker dies; what was done is taken out of `remaining`."""
-        from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        if not remaining:
-            return
-        workers = max(2, self.count)  # joblib does the work of one in this process, and we must outlive it
-        parallel: Any = Parallel(n_jobs=workers, return_as="generator_unordered")
-        calls = [delayed(_numbered)(function, common, number, task) for number, task in remaining.items()]
-        try:
-            for number, result in parallel(calls):
-                remaining.pop(number)
-                yield number, result, None
-        except TerminatedWorkerError:
-            return
+        from probes.lanes import walk
+
+        died = []
+        for number, future in walk(function, common, dict(enumerate(tasks)), self.count):
+            if isinstance(future.exception(), TerminatedWorkerError):
+                died.append(number)
+            else:
+                yield number, future.result(), None
+        for number in died:  # once more, with nothing beside it that takes memory: what dies now is the culprit
+            for _, future in walk(function, common, {number: tasks[number]}, 1):
+                if isinstance(future.exception(), TerminatedWorkerError):
+                    yield number, None, "the process that worked on it died (out of memory?)"
+                else:
+                    yield number, future.result(), None
 
 
 @dataclass(frozen=True)
 class Dask:
-    """On a Dask cluster: an address such as tcp://host:8786, or a `distributed.Client` that exists already."""
+    """On a Dask cluster: an address such as tcp://host:8786, or a `distributed.Client` that exists already.
+
+    The scheduler deals the tasks one by one, to whichever worker is free: a worker that did not do the step before
+    computes its Gram matrices again. That is the price of leaving workers free to come and go.
+    """
 
     client: "str | Client"
     retries: int = 3
@@ -112,10 +107,6 @@ def engine_named(text: str) -> Engine:
     if kind == "dask" and rest.startswith("//") and ":" in rest:
         return Dask(f"tcp:{rest}")
     raise ValueError(f"engine {text!r}: 'here', 'processes', 'processes:4' or 'dask://host:port' is expected")
-
-
-def _numbered(function: Callable[[Any, Any], Any], common: Any, number: int, task: Any) -> tuple[int, Any]:
-    return number, function(common, task)
 
 
 def _first_line(error: BaseException | None) -> str:

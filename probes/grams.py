@@ -14,18 +14,20 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-_BLOCK_BYTES = 2**21
+_BLOCK_BYTES = 2**20
 
 
-def gram(x: Float64[Tensor, "n long short"]) -> Float64[Tensor, "n short short"]:
-    """x^T x. NumPy recognises this product of a matrix with itself and does half the work; torch does not.
+def product(
+    a: Float64[Tensor, "n i j"], b: Float64[Tensor, "n j k"], out: Float64[Tensor, "n i k"] | None = None
+) -> Float64[Tensor, "n i k"]:
+    """a @ b, on one CPU thread by NumPy: a quarter faster than torch on thin matrices, twice as fast on 64 x 64.
 
-    With several torch threads the two libraries' thread pools would fight over the cores, which costs far more.
+    It also recognises the product of a matrix with its own transpose and does half the work. With several torch threads
+    the two libraries' thread pools would fight over the cores, which costs far more.
     """
-    if x.device.type != "cpu" or torch.get_num_threads() > 1:
-        return x.mT @ x
-    array = x.numpy()
-    return torch.from_numpy(np.matmul(array.mT, array))
+    if a.device.type != "cpu" or torch.get_num_threads() > 1:
+        return torch.matmul(a, b, out=out)
+    return torch.from_numpy(np.matmul(a.numpy(), b.numpy(), out=None if out is None else out.numpy()))
 
 
 def in_blocks(*stacks: Float[Tensor, "n _ _"]) -> Iterator[tuple[slice, list[Tensor]]]:
@@ -80,8 +82,13 @@ class Definite:
 
     @cached_property
     def inverse(self) -> Float64[Tensor, "n k k"]:
-        """The inverse, from the factor."""
-        return torch.cholesky_inverse(self.cholesky)
+        """The inverse, from the factor: symmetric, so LAPACK's columns are handed out as rows, faster to multiply."""
+        return torch.cholesky_inverse(self.cholesky).mT
+
+    @cached_property
+    def trace(self) -> Float64[Tensor, " n"]:
+        """The sum of the diagonal: how large the factor is, squared."""
+        return self.matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
     @cached_property
     def condition(self) -> Float64[Tensor, " n"]:
@@ -106,7 +113,8 @@ class Grams:
         """Compute them."""
         both = torch.empty(2, len(left), left.shape[-1], left.shape[-1], dtype=torch.float64, device=left.device)
         for rows, (a, b) in in_blocks(left, right):
-            both[0, rows], both[1, rows] = gram(a), gram(b.mT)
+            product(a.mT, a, out=both[0, rows])
+            product(b, b.mT, out=both[1, rows])
         return Grams(left, right, Definite(both[0]), Definite(both[1]), (both[0] * both[1]).sum((-2, -1)))
 
     @property
@@ -124,5 +132,5 @@ def overlap(of: Grams, with_: Grams) -> Float64[Tensor, "n _ _"]:
     shape = (len(of.right), of.right.shape[-2], with_.right.shape[-2])
     found = torch.empty(shape, dtype=torch.float64, device=of.right.device)
     for block, (right, other) in in_blocks(of.right, with_.right):
-        torch.matmul(right, other.mT, out=found[block])
+        product(right, other.mT, out=found[block])
     return found

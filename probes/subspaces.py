@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from probes.grams import Grams, overlap
+from probes.grams import Grams, overlap, product
 from probes.matrices import Factored, factors, in_kind, is_thin, read, require_moderate, require_same_shape
 from probes.spectra import GRAM_ERROR, flat, frobenius_norm, thin_svd_tensors
 
@@ -152,11 +152,11 @@ def outside_from_grams(
     out on orthonormal bases instead.
     """
     rows = earlier.of_right
-    energy, own = final.of_left.matrix, final.of_right.matrix
-    squared = final.squared_norm - (energy * (shared @ rows.inverse @ shared.mT)).sum((-2, -1))
+    inside = (product(final.of_left.matrix, shared) * product(shared, rows.inverse)).sum((-2, -1))
+    squared = final.squared_norm - inside
     outside, norm = squared.clamp(min=0).sqrt(), final.squared_norm.clamp(min=0).sqrt()
     # the factors may cancel in the product; what rounds is their size, not that of the product
-    size = energy.diagonal(dim1=-2, dim2=-1).sum(-1) * own.diagonal(dim1=-2, dim2=-1).sum(-1)
+    size = final.of_left.trace * final.of_right.trace
     error = torch.finfo(torch.float64).eps * rows.condition * size / (2 * outside)
     is_independent = earlier.of_left.condition < _WELL_CONDITIONED
     doubtful = ~(is_independent & (error <= GRAM_ERROR * norm))  # true where a NaN is involved

@@ -18,6 +18,7 @@ import probes
 from checkpoints import open_run
 from probes.__main__ import app
 from probes.engines import Dask, Here, Processes, engine_named
+from probes.lanes import divided, next_of
 from probes.work import GramMemory, Rows
 from tests.walking_run import STEPS, write_run
 
@@ -128,6 +129,42 @@ def test_a_checkpoint_that_kills_its_process_costs_its_rows_and_not_the_job(run,
     assert found.loc[found["step"] == 400, "why_missing"].str.contains("died").all()  # it opens step 300 too
     rest = ~lost & (found["step"] != 400)
     pd.testing.assert_frame_equal(found[rest], table[rest], check_exact=True)
+
+
+def test_a_process_walks_neighbours_and_then_takes_over_the_later_half_of_what_is_left():
+    stretches = divided(list(range(12)), 2)
+    assert next_of(stretches, 0) == 0  # and there the first one stays
+    assert [next_of(stretches, 1) for _ in range(12)] == [6, 7, 8, 9, 10, 11, 3, 4, 5, 2, 1, None]
+    assert divided([7], 3) == [[], [], [7]]
+
+
+def _die_once(marker: Path, task):
+    if task == 1 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def test_a_process_that_is_killed_costs_nothing_but_trying_its_task_again(tmp_path):
+    found = list(Processes(2).run(_die_once, tmp_path / "died", range(6)))
+    assert (tmp_path / "died").exists()
+    assert sorted(found) == [(number, number, None) for number in range(6)]
+    assert found[-1][0] == 1  # last, with nothing beside it
+
+
+def _leave_a_mark(folder: Path, task):
+    while task and not folder.joinpath("go").exists():
+        time.sleep(0.01)
+    folder.joinpath(f"mark{task}").touch()
+
+
+def test_a_walk_that_is_given_up_leaves_no_process_at_work(tmp_path):
+    walking = Processes(2).run(_leave_a_mark, tmp_path, [0, 1])
+    assert next(walking)[0] == 0
+    walking.close()
+    (tmp_path / "go").touch()
+    time.sleep(1)
+    assert not (tmp_path / "mark1").exists()
 
 
 def test_engines_are_named_by_text():

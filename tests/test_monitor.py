@@ -2,6 +2,9 @@
 
 import logging
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +19,7 @@ from probes.monitor.steps import Steps
 from tests import small_gpt2
 from tests.tiny_training import Training
 
+ROOT = Path(__file__).parents[1]
 KEYS = ["step", "layer", "head", "circuit", "probe", "component"]
 
 
@@ -289,3 +293,30 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch):
     assert isinstance(monitor.failure, OSError)
     assert len(training.losses) == 30
     assert monitor.table["step"].max() == 30  # measuring went on
+
+
+MILLION = """
+import numpy as np
+import probes
+from tests import memory, small_gpt2
+
+monitor = probes.Monitor(small_gpt2.model(), sinks=[probes.monitor.Sink()])
+noise = np.random.default_rng(0).normal(1, 0.05, 1000).tolist()
+for block in range(1000):
+    for value in noise:
+        monitor.step(loss=value)
+    if block == 99:
+        before = memory.reset_peak()
+assert monitor.failure is None, monitor.failure
+print(monitor.done, len(monitor.series("loss")), memory.peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_a_million_steps():
+    # in a process of its own, whose functions do not check their arguments at every call as those of the tests do
+    told = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    steps, entries, growth = map(int, told.split()[-3:])
+    assert steps == 1_000_000
+    assert entries < 10_000
+    assert growth < 4e6  # bytes, over 900 000 steps: eight for every loss would be 7e6

@@ -1,7 +1,7 @@
 """Our own run directory (see `checkpoints.layout`): run.json, metrics.jsonl, step-000001000.safetensors."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,11 @@ def find(path: Path) -> Run | None:
     if not (path / RUN_FILE).is_file():
         return None
     description = read_description(path)
-    files = files_of(path, "step")
+    return described(path, description, files_of(path, "step"))
+
+
+def described(path: Path, description: Mapping[str, Any], files: Mapping[int, Path]) -> Run:
+    """The run of this description and these files of weights, by step."""
     return Run(
         source=str(path),
         name=description["name"],

@@ -2,14 +2,16 @@
 
     spent + expected cost <= share x time spent training
 
-What something costs is what it cost the last time. The first time it is not known, so everything is done once: a run
-shorter than a hundred measurements (at 1 %) therefore spends more than its share, on one of each kind.
+What something costs is what it cost lately, at the most. The first time that is not known, so everything is done once:
+a run shorter than a hundred measurements (at 1 %) therefore spends more than its share, on one of each kind.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
+
+_FORGET = 0.9
 
 
 class Budget:
@@ -20,7 +22,7 @@ class Budget:
             raise ValueError(f"budget is {share}: a share of the training time, above 0 and at most 1, is expected")
         self.share, self.spent, self._clock = share, 0.0, clock
         self.cost: dict[str, float] = {}
-        """What each kind of work cost the last time, in seconds."""
+        """What each kind of work cost lately, in seconds: the most, forgotten by a tenth each time."""
         self.done, self.left_out = Counter[str](), Counter[str]()
         self._began, self._depth = clock(), 0
 
@@ -34,9 +36,10 @@ class Budget:
         """What was spent as a share of the training time."""
         return self.spent / max(self.training, 1e-9)
 
-    def affords(self, kind: str) -> bool:
-        """Whether this kind of work can be paid for now; counts what cannot."""
-        can = self.share == 1 or kind not in self.cost or self.spent + self.cost[kind] <= self.share * self.training
+    def affords(self, kind: str, besides: str | None = None) -> bool:
+        """Whether this kind of work can be paid for now, and another one `besides`; counts what cannot."""
+        cost = self.cost.get(kind, 0.0) + self.cost.get(besides or "", 0.0)
+        can = self.share == 1 or kind not in self.cost or self.spent + cost <= self.share * self.training
         if not can:
             self.left_out[kind] += 1
         return can
@@ -52,7 +55,7 @@ class Budget:
             self._depth -= 1
             seconds = self._clock() - entered
             if kind is not None:
-                self.cost[kind] = seconds
+                self.cost[kind] = max(seconds, _FORGET * self.cost.get(kind, 0.0))
                 self.done[kind] += 1
             if self._depth == 0:
                 self.spent += seconds

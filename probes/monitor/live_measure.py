@@ -62,7 +62,7 @@ class LiveMeasurement:
             run=name,
             circuits=found,
             heads=head_counts(found, self.run.typical()),
-            probes=_live_probes(probes),
+            probes=live_probes(probes),
             components=PROBES["marginalized_effective_rank"].components or 1,
             references={},
             token=secrets.token_hex(8),
@@ -119,7 +119,8 @@ def _measured_or_missing(work: Work, task: Task) -> tuple[pd.DataFrame, str | No
         return missing_rows(work, task.now.step, reason), reason
 
 
-def _live_probes(names: Sequence[str] | None) -> tuple[str, ...]:
+def live_probes(names: Sequence[str] | None) -> tuple[str, ...]:
+    """All that can be measured during training, or those named; others raise."""
     chosen = LIVE if names is None else known_probes(names)
     for name in chosen:
         if name not in LIVE:

@@ -46,7 +46,8 @@ Evaluation = Callable[[], Mapping[str, float]]
 _HELD_STEPS = 64  # scalars are converted to numbers in batches: a number from an accelerator makes it wait
 _HELD_SECONDS = 1.0
 _KEPT_ROWS = 500_000
-_LOOK_RATIO = 1.1
+LOOK_RATIO = 1.1
+"""Steps of looks for transitions grow by it; see `Steps`."""
 
 
 class Monitor:
@@ -83,7 +84,7 @@ class Monitor:
         family: Family | str | None = None,
         name: str = "live",
         schedule: float | int | Iterable[int] = 1.1,
-        budget: float = 0.01,
+        budget: float | Budget = 0.01,
         watch: str | Sequence[str] = "*loss",
         alpha: float = 0.01,
         interventions: Sequence[float] = (),
@@ -96,7 +97,7 @@ class Monitor:
         self.weights = LiveWeights(model)
         self.ranks = Together() if self.weights.is_sharded else Alone()
         self.is_active = isinstance(self.ranks, Together) or not is_bystander()
-        self.budget = Budget(budget)
+        self.budget = budget if isinstance(budget, Budget) else Budget(budget)
         self.watched = Watched(watch, alpha, interventions)
         self.on_event, self.evaluate, self.checkpoints = on_event, evaluate, checkpoints
         self.sinks = GuardedSinks(sinks if self.is_active and self.ranks.rank == 0 else ())
@@ -107,7 +108,7 @@ class Monitor:
         """Updates done so far."""
         self.measured = -1
         """The step of the last measurement."""
-        self._schedule, self._looks = Steps(schedule), Steps(_LOOK_RATIO)
+        self._schedule, self._looks = Steps(schedule), Steps(LOOK_RATIO)
         self._held: list[tuple[int, dict[str, float | Tensor]]] = []
         self._handed_on = time.monotonic()
         self._tables: deque[pd.DataFrame] = deque()
@@ -159,6 +160,13 @@ class Monitor:
         record = self.watched.records[name]
         return pd.Series(record.values, index=pd.Index(record.steps, name="step"), name=name)
 
+    def autocorrelation_curvature(self, name: str = "loss") -> pd.DataFrame:
+        """Of a watched scalar, as far as it is known: lag and curvature, see `loss_autocorrelation_curvature`."""
+        self._guarded(self._hand_on)
+        if name not in self.watched.autocorrelations:
+            raise KeyError(f"{name!r} is not watched; {', '.join(self.watched.autocorrelations) or 'nothing'} is")
+        return self.watched.autocorrelations[name].curvature()
+
     def norm_curvature(self, circuit: str = "ov") -> pd.Series:
         """Of the mean norm of a circuit over all heads, by step."""
         norms = self.series(f"{circuit}.norm").loc[1:]  # step 0 has no logarithm
@@ -175,12 +183,25 @@ class Monitor:
             self._guarded(self._hand_on)
             if self.measured != self.done and self.ranks.first(self.budget.affords, "measurement"):
                 self._guarded(self._measure, self.done)
-            self._guarded(self._look, self.done)
+            if self.ranks.first(self.budget.affords, "look"):
+                self._guarded(self._look, self.done)
             if self.checkpoints:
                 self._guarded(self.checkpoints.close, self.done, self.weights, self.ranks)
             self.sinks.close()
         self.is_active = False
         logger.info("monitored %d updates in %s", self.done, self.budget)
+
+    def break_off(self) -> None:
+        """Hand on what is held and close the sinks, without another look at the weights: they are no longer certain.
+
+        For a training that raised, perhaps halfway through an update and in one process only: this waits for nobody.
+        """
+        if self.is_active:
+            self.is_active = False
+            self._guarded(self._hand_on)
+            if self.checkpoints:
+                self._guarded(self.checkpoints.abandon)
+            self.sinks.close()
 
     def __enter__(self) -> "Monitor":
         """The monitor itself."""
@@ -189,19 +210,11 @@ class Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, whether or not training went wrong."""
+        """Close; where training went wrong on one rank, without the others, which may not know it."""
         if error is None or self.ranks.count == 1:
             self.close()
-        elif self.is_active:
-            self._close_alone()
-
-    def _close_alone(self) -> None:
-        """What can be closed without the other ranks, which may not know that training went wrong on this one."""
-        self.is_active = False
-        self._guarded(self._hand_on)
-        if self.checkpoints:
-            self._guarded(self.checkpoints.abandon)
-        self.sinks.close()
+        else:
+            self.break_off()
 
     def _guarded(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call; an error is reported once and is nobody else's business."""
@@ -224,13 +237,13 @@ class Monitor:
         if self.checkpoints:
             self._guarded(self.checkpoints.step, step, self.weights, self.ranks)
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
-        if is_due and self.ranks.first(self._affords, "measurement"):
-            self._guarded(self._measure, step)
         if look_is_due and self.ranks.first(self._affords, "look"):
             self._look(step)
+        if is_due and self.ranks.first(self._affords, "measurement", "look"):  # to be told comes first
+            self._guarded(self._measure, step)
 
-    def _affords(self, kind: str) -> bool:
-        can = self.budget.affords(kind)
+    def _affords(self, kind: str, besides: str | None = None) -> bool:
+        can = self.budget.affords(kind, besides)
         if not can and sum(self.budget.left_out.values()) == 1:
             logger.warning(
                 "step %d: a %s is left out, to stay within %g %% of the training time; more will be. "

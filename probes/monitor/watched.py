@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from probes.online import Detector, Event, Record
+from probes.online import Detector, Event, OnlineAutocorrelation, Record
 
 
 class Watched:
@@ -14,6 +14,7 @@ class Watched:
         self.alpha, self.interventions = alpha, tuple(interventions)
         self.records: dict[str, Record] = {}
         self.detectors: dict[str, Detector] = {}
+        self.autocorrelations: dict[str, OnlineAutocorrelation] = {}
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
         """Scalars of the weights after `step` updates."""
@@ -22,6 +23,7 @@ class Watched:
                 self._begin(name)
             if name in self.detectors:
                 self.detectors[name].add(step, value)
+                self.autocorrelations[name].add(value)
             else:
                 self.records[name].add(step, value)
 
@@ -32,6 +34,7 @@ class Watched:
     def _begin(self, name: str) -> None:
         if any(fnmatchcase(name, pattern) for pattern in self.patterns):
             self.detectors[name] = Detector(name, self.alpha, interventions=self.interventions)
+            self.autocorrelations[name] = OnlineAutocorrelation()
             self.records[name] = self.detectors[name].record
         else:
             self.records[name] = Record()

@@ -1,8 +1,8 @@
 """The loss against itself, later, while it still grows: `probes.loss_autocorrelation` without keeping the loss.
 
-A stage at lag tau needs no finer lags than tau / 64, so the lags are kept in levels (a multiple-tau correlator, known
-from light scattering: Magatti and Ferri, Appl. Opt. 40 (2001) 4011). Level j sees means over blocks of 2^j values and adds
-up, as each comes in, its products with the 64 last of them:
+A stage at lag tau needs no finer lags than tau / 64, so they are kept in levels, as the multiple-tau correlators of
+light scattering do. Level j sees means over blocks of 2^j values and adds up, as each comes in, its products with
+itself and the 63 before it:
 
     P_j(k) = sum_i x_j(i) x_j(i + k)        k = 0 ... 63, a lag of k 2^j values
 

@@ -9,13 +9,29 @@ the first thirty and then fall as 1 / k^2. The p-value of an event counts the lo
 has p < alpha.
 
 *What is recent.* A cliff at step c is judged by what surrounds it, from c / 4 to 2.5 c at most. So after step t nothing
-new is learned about cliffs before t / 2.5, and the search needs no entry before t / 10: about two thousand entries
-whatever the length of the run.
+new is learned about cliffs before t / 2.5, and the search needs no entry before t / 10. These are brought to blocks of
+one length, because the noise of a mean and its correlation depend on it: 500 to 900 entries whatever the length of the
+run. Strengths are fractions of the range of the whole run so far, and drops under 1 % of it are not announced.
+
+*When it is over.* A transition is announced when its interval and two widths have passed: before that, a drop cannot be
+told from the bend of a decay.
 
 *What is new.* Later looks see more of a transition and put it elsewhere, or see that it was two. Of what a look finds,
 the row nearest to an announced event is that event, and the event is from then on known to be there. Any other row is
 the same event if it is within a fifth of its step or within two widths of it, seen from either, and otherwise new.
 The kind does not matter: a drop that comes back is announced as a cliff or as a dip, whichever was seen first.
+
+Measured with the defaults, on seeds used for nothing else:
+
+    nothing happens, alpha = .01, 200 runs    slow random walk 3, kink 1; white noise, exponentials, power laws with and
+    of 1000 or 3000 steps of each kind        without noise, random walk, autocorrelated 0: 4 alarms in 1800 runs
+    solvable model, noise 5 %, 12 runs        40 of 40 cliffs in order and no other; delay / step .47, worst .88;
+                                              half-drop off by .4 %, worst 3 %; + 1.1 width from t* by 3 %, worst 7 %
+    the same, noise 15 %                      40 of 40 and no other; delay .54, worst 2.1; 1 %, worst 4; 2 %, worst 13
+
+half-drop + 1.1 width comes out 2 to 3 % late. Cliffs in the first hundred steps are missed: with fewer than 300 entries
+the correlation of the noise cannot be measured, and looking from 30 on raised an alarm in half of the random walks.
+Lower `fewest` only where the values are known to be independent.
 """
 
 from collections.abc import Sequence
@@ -29,7 +45,7 @@ from probes.transitions.find import FEWEST, cliffs_and_dips, scaled_sums, withou
 from probes.transitions.transition import Transition
 
 _LEVEL_LOOKS = 30
-_RECENT = 10.0
+_RECENT = 0.1  # of the last step
 _SHORTEST = 1.2  # last step over first: a shorter stretch has no room for the narrowest cliff
 _CLOSE = 0.2
 _WIDTHS = 2.0
@@ -43,13 +59,21 @@ class Detector:
     """
 
     def __init__(
-        self, series: str, alpha: float = 0.01, look_ratio: float = 1.1, *, interventions: Sequence[float] = ()
+        self,
+        series: str,
+        alpha: float = 0.01,
+        look_ratio: float = 1.1,
+        *,
+        fewest: int = 300,
+        interventions: Sequence[float] = (),
     ) -> None:
         if not 0 < alpha < 1:
             raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
         if not look_ratio > 1:
             raise ValueError(f"look_ratio is {look_ratio}: steps of looks grow by it, so it must be above 1")
-        self.series, self.alpha, self.look_ratio = series, alpha, look_ratio
+        if fewest < FEWEST:
+            raise ValueError(f"fewest is {fewest}: below {FEWEST} entries the noise cannot be told from the curve")
+        self.series, self.alpha, self.look_ratio, self.fewest = series, alpha, look_ratio, fewest
         self.record = Record()
         self.announced: list[Event] = []
         self._interventions = list(interventions)
@@ -66,13 +90,13 @@ class Detector:
         self._interventions.append(step)
 
     def is_due(self, step: float) -> bool:
-        """Whether it is time for a look: 30 entries are there, and the step has grown by look_ratio since the last."""
-        return step >= self._next and len(self.record) >= FEWEST
+        """Whether it is time for a look: enough entries, and the step has grown by look_ratio since the last."""
+        return step >= self._next and len(self.record) >= self.fewest
 
     def look(self, step: int) -> list[Event]:
         """The cliffs and dips that are there now and were not announced before, ordered by step."""
         self._next = step * self.look_ratio
-        steps, values = self._recent()
+        steps, values = self.record.recent(_RECENT)
         if len(steps) < FEWEST or steps[-1] < _SHORTEST * steps[0]:
             return []
         self._looks += 1
@@ -81,22 +105,17 @@ class Detector:
         self._lowest, self._highest = min(low, self._lowest), max(high, self._highest)
         if low == high:
             return []
-        share = _share(self._looks)
-        found = cliffs_and_dips(scaled_sums(calm, steps), self.alpha * share, self._known)
+        share = share_of_alpha(self._looks)
+        found = cliffs_and_dips(scaled_sums(calm, steps, benefit=0.0), self.alpha * share, self._known)
         of_range = (high - low) / (self._highest - self._lowest)
         rows = [
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
             for row in found
-            if row.strength * of_range > _SMALLEST
+            if row.strength * of_range > _SMALLEST and _extent(row)[1] <= steps[-1]
         ]
         new = [self._event(row, step) for row in self._unknown(rows) if not self._is_expected(row)]
         self.announced += new
         return new
-
-    def _recent(self) -> tuple[np.ndarray, np.ndarray]:
-        steps, values = self.record.steps, self.record.values
-        first = int(np.searchsorted(steps, steps[-1] / _RECENT)) if len(steps) else 0
-        return steps[first:], values[first:]
 
     def _unknown(self, rows: list[Transition]) -> list[Transition]:
         """What is not a known transition; both are known from then on, where they were found now."""
@@ -114,30 +133,30 @@ class Detector:
         return new
 
     def _is_expected(self, row: Transition) -> bool:
-        low, high = _extent(row)
-        return any(low <= step <= high for step in self._interventions)
+        return any(_within(step, row) for step in self._interventions)
 
     def _event(self, row: Transition, step: int) -> Event:
-        return Event(self.series, row.kind, row.step, row.low, row.high, step, row.strength, row.p_value, row.width)
+        at, low, high = float(row.step), float(row.low), float(row.high)
+        strength, p_value, width = float(row.strength), float(row.p_value), float(row.width)
+        return Event(self.series, row.kind, at, low, high, step, strength, p_value, width)
 
 
-def _share(look: int) -> float:
+def share_of_alpha(look: int) -> float:
+    """What look 1, 2, 3 ... may use up of the chance of a false alarm; all of them together, 1."""
     return _LEVEL_LOOKS / ((look + _LEVEL_LOOKS - 1) * (look + _LEVEL_LOOKS))
 
 
 def _is_same(row: Transition, other: Transition) -> bool:
-    return (
-        abs(row.step - other.step) < _CLOSE * min(row.step, other.step)
-        or _within(row.step, other)
-        or _within(other.step, row)
-    )
+    close = abs(row.step - other.step) < _CLOSE * min(row.step, other.step)
+    return bool(close or _within(row.step, other) or _within(other.step, row))
 
 
 def _within(step: float, row: Transition) -> bool:
     low, high = _extent(row)
-    return low <= step <= high
+    return bool(low <= step <= high)
 
 
 def _extent(row: Transition) -> tuple[float, float]:
     """Where a transition takes place: its interval, and two widths either side of its middle."""
-    return min(row.low, row.step - _WIDTHS * row.width), max(row.high, row.step + _WIDTHS * row.width)
+    reach = _WIDTHS * row.width
+    return float(min(row.low, row.step - reach)), float(max(row.high, row.step + reach))

@@ -13,9 +13,10 @@ from array import array
 from math import frexp, inf
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 Entries = Float64[np.ndarray, " entries"]
+Counts = Int64[np.ndarray, " entries"]
 
 LARGEST = 1e150
 """Beyond this the square of a value overflows, and it counts as not finite."""
@@ -29,7 +30,7 @@ class Record:
             raise ValueError(f"resolution is {resolution}: at least one entry per step / resolution is expected")
         self.resolution = resolution
         self.missing = 0
-        self._steps, self._values = array("d"), array("d")
+        self._steps, self._values, self._counts = array("d"), array("d"), array("q")
         self._last, self._closed_at = -inf, -inf
         self._length, self._count, self._step_sum, self._value_sum = 1, 0, 0.0, 0.0
 
@@ -58,6 +59,11 @@ class Record:
         return np.array(self._values)
 
     @property
+    def counts(self) -> Counts:
+        """How many values each block holds."""
+        return np.array(self._counts, dtype=np.int64)
+
+    @property
     def last(self) -> float | None:
         """The last step added, None before the first. It is later than the last entry, whose block it may not fill."""
         return None if self._last == -inf else self._last
@@ -65,9 +71,26 @@ class Record:
     def __len__(self) -> int:
         return len(self._steps)
 
+    def recent(self, share: float) -> tuple[Entries, Entries]:
+        """Steps and values from step last x share on, all in blocks as long as the longest among them.
+
+        Means of few values and of many do not carry the same noise, nor the same correlation of it with the next.
+        """
+        steps, values, counts = self.steps, self.values, self.counts
+        first = int(np.searchsorted(steps, share * steps[-1])) if len(steps) else 0
+        steps, values, counts = steps[first:], values[first:], counts[first:]
+        if not len(steps) or counts.min() == counts.max():
+            return steps, values
+        ends = np.cumsum(counts)[::-1]
+        block = (ends[0] - ends) // counts.max()  # numbered from the newest, so that none there is incomplete
+        starts = len(block) - 1 - np.flatnonzero(np.diff(block, append=-1))[::-1]
+        size = np.add.reduceat(counts, starts)
+        return np.add.reduceat(counts * steps, starts) / size, np.add.reduceat(counts * values, starts) / size
+
     def _close(self) -> None:
         self._steps.append(self._step_sum / self._count)
         self._values.append(self._value_sum / self._count)
+        self._counts.append(self._count)
         # the next block is judged by the spacing seen in this one; the first value of all says nothing about it
         spacing = (self._last - self._closed_at) / self._count
         self._length = _power_of_two(self._last / (self.resolution * spacing))

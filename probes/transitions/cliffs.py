@@ -201,10 +201,16 @@ def _explained_by_a_kink(sums: Sums, step: Step, known: list[Step]) -> bool:
     nearby = [other for other in known if window.at[0] < other.half < window.at[-1]]
     shapes = [replace(step, width=w * step.width, power=p).moved(step.half) for w in (0.7, 1.0, 1.4) for p in (1, 2)]
     with_step = min(window.chi2([*nearby, shape])[0] for shape in shapes)
-    u = np.linspace(window.at[0], window.at[-1], _KINKS + 2)[1:-1]
-    kinks = [(lambda t, at=at, sign=sign: sign * np.maximum(t - at, 0)) for at in u for sign in (1, -1)]
-    with_kink = min(window.chi2([*nearby, kink])[0] for kink in kinks)
-    return with_kink < with_step
+
+    def with_kink(at: float) -> float:
+        kinks = [(lambda t, sign=sign: sign * np.maximum(t - at, 0)) for sign in (1, -1)]
+        return min(window.chi2([*nearby, kink])[0] for kink in kinks)
+
+    places = np.linspace(window.at[0], window.at[-1], _KINKS + 2)[1:-1]
+    best = min(places, key=with_kink)
+    # a sharp bend between two of the places would otherwise look worse than a step, which is free to fit it
+    closer = best + (places[1] - places[0]) * np.linspace(-0.8, 0.8, 9)
+    return min(map(with_kink, closer)) < with_step
 
 
 def _window(sums: Sums, step: Step) -> Window | None:

@@ -70,10 +70,10 @@ def find_transitions(
     return _table(rows)
 
 
-def scaled_sums(calm: Series, at: Series) -> Sums:
-    """Sums of a series without spikes, scaled so that every height is a fraction of its range."""
+def scaled_sums(calm: Series, at: Series, *, benefit: float = 1.0) -> Sums:
+    """Sums of a series without spikes, scaled so that every height is a fraction of its range; see `measure_noise`."""
     scaled = (calm - calm.min()) / (calm.max() - calm.min())
-    return Sums(scaled, at, measure_noise(scaled, at))
+    return Sums(scaled, at, measure_noise(scaled, at, benefit=benefit))
 
 
 def cliffs_and_dips(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> list[Transition]:

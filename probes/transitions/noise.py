@@ -42,11 +42,15 @@ class Noise:
         return np.exp(np.interp(octave, np.arange(len(self.octaves)), np.log(self.octaves)))
 
 
-def measure_noise(series: Series, at: Series) -> Noise:
-    """The noise of a series; never zero, so that a noise-free curve is judged by its own rounding and roughness."""
+def measure_noise(series: Series, at: Series, *, benefit: float = 1.0) -> Noise:
+    """The noise of a series; never zero, so that a noise-free curve is judged by its own rounding and roughness.
+
+    benefit is how many sampling errors are taken off the correlation measured, in favour of independence: 1 where a
+    series is judged once, 0 where it is judged at every look while it grows, of which the luckiest counts.
+    """
     floor = 1e-9 * float(series.max() - series.min())
     one_value = np.maximum(_one_value(series, at), floor)
-    octaves, reliable = _octaves(series / one_value if floor > 0 else series, len(series))
+    octaves, reliable = _octaves(series / one_value if floor > 0 else series, len(series), benefit)
     return Noise(one_value, octaves, reliable)
 
 
@@ -67,7 +71,7 @@ def _one_value(series: Series, at: Series) -> Series:
     return np.concatenate((inner[:1], inner, inner[-1:]))
 
 
-def _octaves(standardised: Series, n: int) -> tuple[np.ndarray, int]:
+def _octaves(standardised: Series, n: int, benefit: float) -> tuple[np.ndarray, int]:
     """f(1), f(2), f(4) ...: measured while there are blocks enough, then carried on at the growth seen last.
 
     Independent noise plus a random walk has f = 1 + c n^2: the excess over 1 grows fourfold per octave, and no more
@@ -83,7 +87,7 @@ def _octaves(standardised: Series, n: int) -> tuple[np.ndarray, int]:
         variance = (np.quantile(third, _QUANTILE) / _NORMAL_AT_QUANTILE) ** 2
         most = (_RANDOM_WALK_GROWTH if size > 4 else _FIRST_GROWTH) * max(excess[-1], error)
         error = 2 / np.sqrt(n / size)
-        excess.append(float(np.clip(variance * size / (1 + error) - 1, excess[-1], most)))
+        excess.append(float(np.clip(variance * size / (1 + benefit * error) - 1, excess[-1], most)))
     reliable = len(excess)
     back = excess[max(0, reliable - 4)]
     growth = (excess[-1] / back) ** (1 / min(3, reliable - 1)) if back > 0 else 2.0 if excess[-1] > 0 else 1.0

@@ -1,5 +1,10 @@
-"""Where the numbers of a monitored run go."""
+"""Where the numbers of a monitored run go. TensorBoard and W&B are imported when their sink is made, not before."""
 
+from probes.monitor.sinks.csv import CSV
+from probes.monitor.sinks.parquet import Parquet
+from probes.monitor.sinks.run_directory import RunDirectory
 from probes.monitor.sinks.sink import Sink
+from probes.monitor.sinks.tensorboard import TensorBoard
+from probes.monitor.sinks.wandb import WandB
 
-__all__ = ["Sink"]
+__all__ = ["CSV", "Parquet", "RunDirectory", "Sink", "TensorBoard", "WandB"]

@@ -1,0 +1,85 @@
+"""A text file that grows by whole lines while somebody reads it, and outlives a full disk and a kill.
+
+Lines are held for about a second and appended in one write, so that a call costs microseconds. What cannot be written
+is held, tried again a second later and complained about each time; what is still held at the end of the process is
+written then. A kill costs the last second, and at most leaves half a line, which the next writer drops.
+"""
+
+import os
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from checkpoints.layout import write_text
+
+_SECONDS = 1.0
+_MOST_HELD = 2**24  # bytes: hours of scalars, and nothing beside a model
+
+
+class Lines:
+    """The file, opened for each write and closed again: other machines see what is written when it is closed.
+
+    step_of says of which step a line is; header is the first line, if there is one.
+    """
+
+    def __init__(self, path: Path, step_of: Callable[[str], int], header: str = "") -> None:
+        self.path, self.step_of, self.header = path, step_of, header
+        self._held = bytearray()
+        self._tried = time.monotonic()
+        self._last_words = weakref.finalize(self, _say_last_words, path, self._held, os.getpid())
+
+    def begin(self, step: int) -> None:
+        """Keep what an earlier process wrote of the steps before this one: the rest comes again."""
+        there = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        lines = [line for line in there.splitlines(keepends=True) if line.endswith("\n")]
+        if self.header and lines and lines.pop(0) != self.header:
+            raise ValueError(f"{self.path} is not ours: its first line should be {self.header.strip()!r}. Move it away")
+        kept = self.header + "".join(line for line in lines if self._step_of(line) < step)
+        if kept != there:
+            write_text(self.path, kept)
+
+    def add(self, text: str) -> None:
+        """One or several whole lines, written within about a second if more come."""
+        if len(self._held) > _MOST_HELD:
+            self._try_again()
+            raise OSError(f"{self.path}: {_MOST_HELD >> 20} MB could not be written and are held; this is lost: {text}")
+        self._held += text.encode()
+        self._try_again()
+
+    def flush(self) -> None:
+        """Write what is held."""
+        self._tried = time.monotonic()
+        try:
+            _append(self.path, self._held)
+        except OSError as error:
+            raise OSError(
+                f"{self.path} could not be written: {error}. {len(self._held)} bytes are held and tried again: "
+                "make room, or write elsewhere"
+            ) from error
+
+    def _try_again(self) -> None:
+        if time.monotonic() - self._tried > _SECONDS:
+            self.flush()
+
+    def _step_of(self, line: str) -> int:
+        try:
+            return self.step_of(line)
+        except (ValueError, KeyError, IndexError) as error:
+            raise ValueError(f"{self.path} is damaged at {line!r} ({error}). Move it away") from None
+
+
+def _append(path: Path, held: bytearray) -> None:
+    """Write and forget: what was written is forgotten even where the rest could not be."""
+    if held:
+        with open(path, "ab", buffering=0) as file:
+            while held:
+                del held[: file.write(held)]
+
+
+def _say_last_words(path: Path, held: bytearray, process: int) -> None:
+    """Nobody is there any more to be told of an error. What a forked process holds is a copy, not its to write."""
+    if os.getpid() == process:
+        with suppress(OSError):
+            _append(path, held)

@@ -1,0 +1,81 @@
+"""The run directory that the trainer writes: scalars in metrics.jsonl, measurements and announcements beside it.
+
+    probes.csv     the columns of `probes.tables`, one line per number
+    events.jsonl   one line per announcement
+
+So that everything about a run is in one place, and `probes watch` shows it while it grows.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from checkpoints import RunWriter
+from probes.monitor.sinks.csv import csv_lines, table_as_csv
+from probes.monitor.sinks.lines import Lines
+from probes.monitor.sinks.missing import finite_scalars
+from probes.monitor.sinks.resumable import Resumable, first_step
+from probes.online import Event
+from probes.tables import COLUMNS
+
+PROBES_FILE = "probes.csv"
+EVENTS_FILE = "events.jsonl"
+
+
+class RunDirectory(Resumable):
+    """Beside what a `RunWriter` writes, which stays open: whoever made it closes it.
+
+    Where the writer goes on with an earlier run, what was measured and announced from the first step on that comes is
+    dropped, as `RunWriter.go_back` does with metrics. Log scalars here or with `writer.log`, not both: the last counts.
+    """
+
+    def __init__(self, writer: RunWriter) -> None:
+        self.writer = writer
+        self._rows = csv_lines(writer.path / PROBES_FILE, COLUMNS, "step")
+        self._events = Lines(writer.path / EVENTS_FILE, lambda line: json.loads(line)["announced"])
+
+    def begin(self, step: int) -> None:
+        """Drop what is there of this step and later ones."""
+        self._rows.begin(step)
+        self._events.begin(step)
+
+    def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """A line of metrics."""
+        self.at(step)
+        self.writer.log(step, **scalars)
+
+    def rows(self, table: pd.DataFrame) -> None:
+        """A line per number."""
+        if len(table):
+            self.at(first_step(table))
+            self._rows.add(table_as_csv(table))
+            self._rows.flush()
+
+    def event(self, event: Event) -> None:
+        """A line."""
+        self.at(event.announced)
+        self._events.add(event_as_json(event))
+        self._events.flush()
+
+    def close(self) -> None:
+        """Write what is still held."""
+        for lines in (self._rows, self._events):
+            lines.flush()
+
+
+def event_as_json(event: Event) -> str:
+    """A line of JSON; a number that is not finite is null."""
+    numbers = {name: value for name, value in asdict(event).items() if not isinstance(value, str)}
+    missing = dict.fromkeys(numbers.keys() - finite_scalars(numbers).keys())
+    return json.dumps({**asdict(event), **missing}) + "\n"
+
+
+def read_event(line: str) -> Event:
+    """An event from its line."""
+    fields: dict[str, Any] = json.loads(line)
+    fields.update(dict.fromkeys([name for name, value in fields.items() if value is None], math.nan))
+    return Event(**fields)

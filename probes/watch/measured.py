@@ -1,0 +1,88 @@
+"""The latest measurement of a run: what its monitor wrote, or else what is measured here, of the newest checkpoint.
+
+Measuring takes as long as it takes, in a thread of its own, and rests nine times as long: somebody who watches must not
+slow down the one who trains.
+"""
+
+import csv
+import threading
+import time
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+
+from checkpoints import Run
+from probes.catalogue import PROBES
+from probes.measure import measure
+from probes.tables import COLUMNS
+from probes.watch.tail import Tail
+
+_SHARE = 0.1  # of the time
+_SHOWN = 2**25  # bytes of probes.csv from its end on: the last measurements of the largest models
+_PATIENCE = 30.0  # seconds until something that could not be measured is tried again
+
+
+class MonitorRows:
+    """The last two measurements in the probes.csv that a monitor writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path, only_last=_SHOWN)
+        self._lines: dict[int, list[str]] = {}
+        self._table: pd.DataFrame | None = None
+
+    def table(self) -> pd.DataFrame | None:
+        """Their rows; None if there are none."""
+        lines = self._tail.read()
+        if self._tail.began_again:
+            self._lines.clear()
+        for line in lines:
+            fields = next(csv.reader([line]), [])
+            if len(fields) == len(COLUMNS) and fields[1].isdecimal():
+                self._lines.setdefault(int(fields[1]), []).append(line)
+        for step in sorted(self._lines)[:-2]:
+            del self._lines[step]
+        if lines or self._tail.began_again:
+            self._table = self._parsed() if self._lines else None
+        return self._table
+
+    def _parsed(self) -> pd.DataFrame:
+        text = "\n".join(line for step in sorted(self._lines) for line in self._lines[step])
+        rows = pd.read_csv(StringIO(text), names=COLUMNS, dtype={"component": "Int64"})
+        return rows.drop_duplicates(["step", "layer", "head", "circuit", "probe", "component"], keep="last")
+
+
+class NewestCheckpoint:
+    """The newest checkpoint and the one before it, measured now and then."""
+
+    def __init__(self) -> None:
+        self.table: pd.DataFrame | None = None
+        self.problem: str | None = None
+        """Why the newest could not be measured."""
+        self._steps: list[int] = []
+        self._thread: threading.Thread | None = None
+        self._not_before = 0.0
+
+    def follow(self, run: Run) -> None:
+        """Measure in the background if there is a new checkpoint and it is time."""
+        is_busy = self._thread is not None and self._thread.is_alive()
+        if is_busy or time.monotonic() < self._not_before or run.steps[-2:] in ([], self._steps):
+            return
+        self._thread = threading.Thread(target=self.measure, args=(run,), daemon=True)
+        self._thread.start()
+
+    def measure(self, run: Run) -> None:
+        """Measure now. What cannot be measured is a problem to be shown, whatever it is."""
+        began, steps = time.monotonic(), run.steps[-2:]
+        newest = replace(run, entries=[entry for entry in run.entries if entry.step in steps])
+        names = [name for name, probe in PROBES.items() if probe.reads != "now and reference"]
+        try:
+            self.table = measure(newest, probes=names, audit=False)
+            self.problem = next(iter(self.table.attrs["failed"].values()), None)
+        except Exception as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        now = time.monotonic()
+        rest = (now - began) * (1 / _SHARE - 1)
+        self._not_before = now + (rest if self.problem is None else max(rest, _PATIENCE))
+        self._steps = steps if self.problem is None else []

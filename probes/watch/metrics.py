@@ -1,0 +1,70 @@
+"""What the scalars of a run say so far: the latest of each, the course of each, and transitions in the loss."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import probes.online
+from probes.online import Event
+from probes.watch.curve import Curve
+
+
+class Metrics:
+    """Scalars as they come."""
+
+    def __init__(self) -> None:
+        self.last_step: int | None = None
+        self.latest: dict[str, tuple[int, float]] = {}
+        self.curves: dict[str, Curve] = {}
+        self.main: str | None = None
+        """The scalar to look at: the loss, or what is called something like it, or the first."""
+        self.events: list[Event] = []
+        self.damaged = 0
+        """Lines that are not scalars."""
+        self._detector: Any = None
+        self._detected = -1
+
+    @property
+    def events_source(self) -> str:
+        """Who looks for transitions; nothing if nobody does."""
+        return f"in {self.main}, looked for here" if self._detector else ""
+
+    def add_line(self, line: str) -> None:
+        """A line of metrics.jsonl."""
+        try:
+            scalars = json.loads(line)
+            step = int(scalars.pop("step"))
+            numbers = {name: math.nan if value is None else float(value) for name, value in scalars.items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.damaged += 1
+            return
+        self.add(step, numbers)
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """The scalars of a step."""
+        self.last_step = step if self.last_step is None else max(step, self.last_step)
+        for name, value in scalars.items():
+            self.latest[name] = step, value
+            if name not in self.curves:
+                self.curves[name] = Curve()
+                self.main = min(self.curves, key=lambda known: (known != "loss", "loss" not in known))
+            self.curves[name].add(step, value)
+        if self.main is not None and self.main in scalars and "loss" in self.main:
+            self._detect(self.main, step, scalars[self.main])
+
+    def _detect(self, name: str, step: int, value: float) -> None:
+        if self._detector is None or self._detector.series != name:
+            self._detector, self._detected = new_detector(name), -1
+        if self._detector is None or step <= self._detected or not math.isfinite(value):
+            return
+        self._detected = step
+        self._detector.add(step, value)
+        if self._detector.is_due(step):
+            self.events += self._detector.look(step)
+
+
+def new_detector(series: str) -> Any:
+    """What finds transitions in a growing series; None in a release that has no such thing."""
+    made = getattr(probes.online, "Detector", None)
+    return made(series) if made else None

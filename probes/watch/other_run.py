@@ -1,0 +1,57 @@
+"""Watching what other trainers write: a folder of steps, a Trainer's output, opened again at every poll.
+
+Their metrics, where they have any, are read again only when there is a new checkpoint: that is when they are written.
+"""
+
+import time
+from pathlib import Path
+
+from checkpoints import open_run
+from probes.watch.measured import NewestCheckpoint
+from probes.watch.metrics import Metrics
+from probes.watch.snapshot import Snapshot
+
+
+class OtherRunReader:
+    """A run of any source on this disk, polled."""
+
+    def __init__(self, path: Path, *, measures: bool) -> None:
+        self.path, self.measures = path, measures
+        self._metrics, self._newest = Metrics(), NewestCheckpoint()
+        self._steps: list[int] = []
+        self._grew: float | None = None
+
+    def poll(self, *, waits: bool = False) -> Snapshot:
+        """What is known now. waits: until the newest has been measured."""
+        run = open_run(self.path)
+        if run.steps != self._steps:
+            self._grew = time.monotonic() if self._steps else None
+            self._steps, self._metrics = run.steps, Metrics()
+            for step, scalars in run.metrics.to_dict("index").items():
+                self._metrics.add(step, {str(name): value for name, value in scalars.items()})
+        if self.measures:
+            self._newest.measure(run) if waits else self._newest.follow(run)
+        metrics = self._metrics
+        return Snapshot(
+            source=str(self.path),
+            name=run.name,
+            family=run.family,
+            state=self._state(),
+            read_at=time.monotonic(),
+            last_step=metrics.last_step,
+            latest=dict(metrics.latest),
+            main=metrics.main,
+            curve=metrics.curves[metrics.main].points() if metrics.main else [],
+            checkpoints=len(run.steps),
+            last_checkpoint=run.steps[-1] if run.steps else None,
+            table=self._newest.table,
+            table_source="here",
+            events=tuple(metrics.events),
+            events_source=metrics.events_source,
+            problems=(self._newest.problem,) if self._newest.problem else (),
+        )
+
+    def _state(self) -> str:
+        if self._grew is None:
+            return "cannot be told of this kind of run; no new checkpoint while watching"
+        return f"the last new checkpoint came {time.monotonic() - self._grew:.0f} s ago"

@@ -1,0 +1,133 @@
+"""Reading our run directory while somebody writes it: one listing a poll, and of every file only what is new."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+
+from checkpoints import Run
+from checkpoints.layout import METRICS_FILE, RUN_FILE, files_named
+from checkpoints.sources.run_directory import described, read_description
+from probes.monitor.sinks.run_directory import EVENTS_FILE, PROBES_FILE, read_event
+from probes.online import Event
+from probes.watch.measured import MonitorRows, NewestCheckpoint
+from probes.watch.metrics import Metrics
+from probes.watch.snapshot import Snapshot
+from probes.watch.tail import Tail
+from probes.watch.writer import is_locked
+
+_SPEED_OVER = 60.0  # seconds
+
+
+class RunDirectoryReader:
+    """A run directory, polled. measures: whether to measure the newest checkpoint where no monitor does."""
+
+    def __init__(self, path: Path, *, measures: bool) -> None:
+        self.path, self.measures = path, measures
+        self._description = read_description(path)
+        self._began = (path / RUN_FILE).stat()
+        self._metrics, self._metrics_tail = Metrics(), Tail(path / METRICS_FILE)
+        self._events: list[Event] = []
+        self._events_tail = Tail(path / EVENTS_FILE)
+        self._rows, self._newest = MonitorRows(path / PROBES_FILE), NewestCheckpoint()
+        self._seen: deque[tuple[float, int]] = deque()
+        self._has_caught_up = self._grew = False
+
+    def poll(self, names: Sequence[str], *, waits: bool = False) -> Snapshot | None:
+        """What is known now; None if this is another run than before. waits: until the newest has been measured."""
+        locked, stat = is_locked(self.path / RUN_FILE)
+        if (stat.st_ino, stat.st_mtime_ns) != (self._began.st_ino, self._began.st_mtime_ns):  # numbers are used again
+            return None
+        self._read_metrics()
+        table, table_source, problem = self._measurement(names, waits)
+        events, events_source = self._announced(names)
+        metrics, steps = self._metrics, list(files_named(self.path, names, "step"))
+        damaged = f"{METRICS_FILE}: {metrics.damaged} damaged lines are left out" if metrics.damaged else None
+        return Snapshot(
+            source=str(self.path),
+            name=self._description["name"],
+            family=self._description["family"],
+            state=self._state(locked),
+            read_at=time.monotonic(),
+            last_step=metrics.last_step,
+            speed=self._speed(),
+            written=self._metrics_tail.written or None,
+            latest=dict(metrics.latest),
+            main=metrics.main,
+            curve=metrics.curves[metrics.main].points() if metrics.main else [],
+            checkpoints=len(steps),
+            last_checkpoint=steps[-1] if steps else None,
+            table=table,
+            table_source=table_source,
+            events=events,
+            events_source=events_source,
+            problems=tuple(text for text in (damaged, problem) if text),
+            is_complete=not self._metrics_tail.behind,
+        )
+
+    def _read_metrics(self) -> None:
+        lines = self._metrics_tail.read()
+        if self._metrics_tail.began_again:
+            self._metrics = Metrics()
+            self._seen.clear()
+        for line in lines:
+            self._metrics.add_line(line)
+        self._grew = bool(lines) and self._has_caught_up
+        self._has_caught_up = not self._metrics_tail.behind
+        now, step = time.monotonic(), self._metrics.last_step
+        if step is not None and self._has_caught_up:
+            self._seen.append((now, step))
+            while self._seen[0][0] < now - _SPEED_OVER:
+                self._seen.popleft()
+
+    def _state(self, locked: bool | None) -> str:
+        if locked or self._grew:  # a lock may not be seen from another machine; what is written is
+            return "being written"
+        if locked is None:
+            return "cannot be told on this file system; nothing new has come while watching"
+        if self._metrics_tail.ends_in_mid_line:
+            return "no writer: it was killed (the last line of metrics is cut short)"
+        return "no writer: it has finished, was stopped or was killed"
+
+    def _speed(self) -> str:
+        """Over the last minute of watching, or since the run began."""
+        if len(self._seen) > 1:
+            (earlier, first), (now, last) = self._seen[0], self._seen[-1]
+            if last > first:
+                return f"{_rate((last - first) / (now - earlier))} steps/s"
+        seconds = self._metrics_tail.written - self._began.st_mtime
+        if self._metrics.last_step and seconds > 0.1:
+            return f"{_rate(self._metrics.last_step / seconds)} steps/s on average"
+        return ""
+
+    def _measurement(self, names: Sequence[str], waits: bool) -> tuple[pd.DataFrame | None, str, str | None]:
+        """The latest, who made it, and why there is none."""
+        if PROBES_FILE in names:
+            return self._rows.table(), "by the run's monitor", None
+        if not self.measures:
+            return None, "", None
+        run = self._run(names)
+        if run.steps and self._has_caught_up:
+            self._newest.measure(run) if waits else self._newest.follow(run)
+        return self._newest.table, "here", self._newest.problem
+
+    def _announced(self, names: Sequence[str]) -> tuple[tuple[Event, ...], str]:
+        if EVENTS_FILE not in names:
+            return tuple(self._metrics.events), self._metrics.events_source
+        lines = self._events_tail.read()
+        if self._events_tail.began_again:
+            self._events.clear()
+        for line in lines:
+            with suppress(ValueError, TypeError):  # damaged, or of a later release: the others count
+                self._events.append(read_event(line))
+        return tuple(self._events), "announced by the run's monitor"
+
+    def _run(self, names: Sequence[str]) -> Run:
+        return described(self.path, self._description, files_named(self.path, names, "step"))
+
+
+def _rate(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"

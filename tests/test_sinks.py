@@ -1,0 +1,424 @@
+"""Where a monitor's numbers go: what is handed in is read back with the real library, and what fails names its file."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from checkpoints import RunWriter, open_run
+from probes.monitor.sinks import CSV, Parquet, RunDirectory, Sink, TensorBoard, WandB
+from probes.monitor.sinks.run_directory import read_event
+from probes.online import Event
+from probes.tables import COLUMNS, as_table, read_table
+from tests.wandb_file import history, records
+
+EVENT = Event("loss", "cliff", 12.5, 10.0, 15.0, announced=20, strength=0.5, p_value=1e-4)
+
+
+def measurement(step: int, value: float = 1.0) -> pd.DataFrame:
+    """Two heads of ov with an effective rank, and one of qk with a marginalized rank at k = 4."""
+    return as_table(
+        {
+            "run": ["a, b"] * 3,
+            "step": [step] * 3,
+            "layer": [0, 0, 1],
+            "head": [0, 1, 0],
+            "circuit": ["ov", "ov", "qk"],
+            "probe": ["effective_rank", "effective_rank", "marginalized_effective_rank"],
+            "component": pd.array([None, None, 4], dtype="Int64"),
+            "value": [value, value + 2, math.nan],
+            "why_missing": [None, None, "zero\nmatrix"],
+        },
+        {"definitions": {"effective_rank": "Roy & Vetterli"}},
+    )
+
+
+def tell(sink: Sink, steps: range) -> None:
+    """A run: a loss at every step, a measurement at every tenth, an event at step 20."""
+    for step in steps:
+        sink.scalars(step, {"loss": 1.0 / (step + 1)})
+        if step % 10 == 0:
+            sink.rows(measurement(step, float(step)))
+        if step == EVENT.announced:
+            sink.event(EVENT)
+
+
+# what is told is read back
+
+
+def test_csv_files_are_read_back(tmp_path):
+    sink = CSV(tmp_path / "logs")
+    tell(sink, range(25))
+    sink.close()
+    scalars = pd.read_csv(tmp_path / "logs" / "scalars.csv")
+    assert scalars["value"].to_list() == [1.0 / (step + 1) for step in range(25)]  # to the last bit
+    table = pd.read_csv(tmp_path / "logs" / "probes.csv")
+    assert list(table.columns) == COLUMNS
+    assert "nan" not in (tmp_path / "logs" / "probes.csv").read_text()
+    assert table["step"].to_list() == [0] * 3 + [10] * 3 + [20] * 3
+    assert table.loc[7].dropna().to_dict() == measurement(20, 20.0).loc[1, table.loc[7].dropna().index].to_dict()
+    event = pd.read_csv(tmp_path / "logs" / "events.csv").loc[0]
+    assert event[["series", "kind", "step", "announced", "p_value"]].to_list() == ["loss", "cliff", 12.5, 20, 1e-4]
+
+
+def test_scalars_may_be_new_at_any_step(tmp_path):
+    sink = CSV(tmp_path)
+    sink.scalars(0, {"loss": 2.0})
+    sink.scalars(1, {"loss": 1.0, "accuracy, mean": 0.5})
+    sink.close()
+    wide = pd.read_csv(tmp_path / "scalars.csv").pivot_table(index="step", columns="name", values="value")
+    assert wide.loc[1].to_dict() == {"accuracy, mean": 0.5, "loss": 1.0}
+
+
+def test_csv_lines_are_on_disk_before_the_run_ends(tmp_path, monkeypatch):
+    clock = iter(np.arange(0.0, 100.0, 0.3))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    sink = CSV(tmp_path)
+    for step in range(20):
+        sink.scalars(step, {"loss": 1.0})
+    written = len((tmp_path / "scalars.csv").read_text().splitlines()) - 1
+    assert 10 <= written < 20  # some are held for a second, not one write per step
+
+
+def test_parquet_is_read_back_with_its_definitions(tmp_path):
+    sink = Parquet(tmp_path / "table.parquet")
+    tell(sink, range(25))
+    assert read_table(tmp_path / "table.parquet.parts" / "step-000000010.parquet")["value"][1] == 12
+    sink.close()
+    table = read_table(tmp_path / "table.parquet")
+    assert table["step"].unique().tolist() == [0, 10, 20]
+    assert table.attrs == measurement(0).attrs
+    assert [path.name for path in tmp_path.iterdir()] == ["table.parquet"]
+
+
+def test_a_parquet_without_measurements_leaves_nothing(tmp_path):
+    Parquet(tmp_path / "table.parquet").close()
+    assert not list(tmp_path.iterdir())
+
+
+def accumulated(folder: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return events
+
+
+def test_tensorboard_shows_scalars_means_over_heads_and_events(tmp_path):
+    sink = TensorBoard(tmp_path)
+    tell(sink, range(25))
+    sink.rows(measurement(30).assign(value=[1.0, 2.0, 3.0]))
+    sink.close()
+    events = accumulated(tmp_path)
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(s, np.float32(1 / (s + 1))) for s in range(25)]
+    ranks = {e.step: e.value for e in events.Scalars("ov/effective_rank/layer 0")}
+    assert ranks == {0: 1, 10: 11, 20: 21, 30: 1.5}
+    only = events.Scalars("qk/marginalized_effective_rank k=4/layer 1")
+    assert [(e.step, e.value) for e in only] == [(30, 3.0)]  # where no head has a number there is no point
+    text = events.Tensors("events/loss/text_summary")
+    assert [(e.step, e.tensor_proto.string_val[0].decode()) for e in text] == [(20, str(EVENT))]
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    import wandb
+
+    for name, value in {"DIR": str(tmp_path), "MODE": "offline", "SILENT": "true"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    yield tmp_path
+    wandb.teardown()
+
+
+def the_file(folder: Path) -> Path:
+    """The one file W&B wrote, whole: its service process may be at it until it ends."""
+    import wandb
+
+    wandb.teardown()
+    (file,) = folder.rglob("*.wandb")
+    return file
+
+
+def test_wandb_keeps_rows_of_any_order_with_their_step(offline):
+    sink = WandB("project")
+    sink.scalars(20, {"loss": 0.5, "accuracy": math.nan})
+    sink.rows(measurement(10))
+    sink.event(EVENT)
+    sink.close()
+    file = the_file(offline)
+    assert history(file) == [
+        {"loss": 0.5, "step": 20},
+        {"ov/effective_rank/layer 0": 2.0, "step": 10},
+        {"events/cliff of loss": 12.5, "step": 20},
+    ]
+    metrics = [record.metric for record in records(file) if record.HasField("metric")]
+    assert {metric.name: metric.step_metric for metric in metrics} == {
+        "loss": "step",
+        "ov/effective_rank/layer 0": "step",
+        "events/cliff of loss": "step",
+    }
+
+
+def test_a_wandb_run_of_somebody_else_is_used_and_not_finished(offline):
+    import wandb
+
+    with wandb.init(project="theirs") as run:
+        sink = WandB()
+        assert sink.run is run
+        with pytest.raises(ValueError, match="name: a W&B run is going on"):
+            WandB(name="another")
+        sink.scalars(3, {"loss": 0.5})
+        sink.close()
+        run.log({"after": 1})
+    file = the_file(offline)
+    assert history(file) == [{"loss": 0.5, "step": 3}, {"after": 1}]
+
+
+def test_a_run_directory_holds_everything_and_is_still_a_run(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        sink = RunDirectory(writer)
+        tell(sink, range(25))
+        sink.close()
+        writer.save(25, {"w": torch.zeros(1)})  # the writer that was handed in is still open
+    run = open_run(tmp_path / "run")
+    assert run.steps == [25]
+    assert len(run.metrics) == 25
+    assert pd.read_csv(tmp_path / "run" / "probes.csv")["step"].unique().tolist() == [0, 10, 20]
+    assert str(read_event((tmp_path / "run" / "events.jsonl").read_text())) == str(EVENT)
+
+
+# a run that is resumed goes back
+
+
+def test_a_resumed_run_directory_keeps_nothing_of_the_past_that_did_not_happen(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        tell(RunDirectory(writer), range(25))
+        writer.save_resume(15, {"x": torch.zeros(1)})
+    with RunWriter(tmp_path / "run", resume=True) as writer:
+        writer.go_back(15)
+        tell(RunDirectory(writer), range(15, 17))
+    assert pd.read_csv(tmp_path / "run" / "probes.csv")["step"].unique().tolist() == [0, 10]
+    assert (tmp_path / "run" / "events.jsonl").read_text() == ""
+    assert open_run(tmp_path / "run").metrics.index.tolist() == list(range(17))
+
+
+def test_a_resumed_csv_has_every_step_once(tmp_path):
+    tell(CSV(tmp_path), range(25))  # killed: not closed
+    for name in ("scalars.csv", "probes.csv"):
+        with open(tmp_path / name, "a") as file:
+            file.write("17,lo")
+    sink = CSV(tmp_path, resume=True)
+    tell(sink, range(15, 40))
+    sink.close()
+    assert pd.read_csv(tmp_path / "scalars.csv")["step"].to_list() == list(range(40))
+    assert pd.read_csv(tmp_path / "probes.csv")["step"].to_list() == sorted([0, 10, 20, 30] * 3)
+    assert pd.read_csv(tmp_path / "events.csv")["announced"].to_list() == [20]
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_resumed_parquet_has_every_step_once(tmp_path, is_closed):
+    sink = Parquet(tmp_path / "t.parquet")
+    tell(sink, range(25))
+    if is_closed:
+        sink.close()
+    sink = Parquet(tmp_path / "t.parquet", resume=True)
+    sink.scalars(15, {"loss": 1.0})
+    sink.rows(measurement(17))
+    sink.close()
+    table = read_table(tmp_path / "t.parquet")
+    assert table["step"].unique().tolist() == [0, 10, 17]
+    assert table.attrs == measurement(0).attrs
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_parquet_that_is_resumed_and_told_nothing_keeps_what_it_has(tmp_path, is_closed):
+    sink = Parquet(tmp_path / "t.parquet")
+    tell(sink, range(25))
+    if is_closed:
+        sink.close()
+    Parquet(tmp_path / "t.parquet", resume=True).close()
+    assert read_table(tmp_path / "t.parquet")["step"].unique().tolist() == [0, 10, 20]
+
+
+def test_a_kill_while_parquet_parts_are_removed_loses_nothing(tmp_path):
+    sink = Parquet(tmp_path / "t.parquet")
+    tell(sink, range(25))
+    first = (sink.parts / "step-000000000.parquet").read_bytes()
+    sink.close()
+    sink.parts.mkdir()
+    (sink.parts / "step-000000000.parquet").write_bytes(first)
+    Parquet(tmp_path / "t.parquet", resume=True).close()
+    assert read_table(tmp_path / "t.parquet")["step"].unique().tolist() == [0, 10, 20]
+
+
+def test_a_resumed_tensorboard_hides_what_comes_again(tmp_path):
+    first = TensorBoard(tmp_path)
+    tell(first, range(25))
+    first.close()
+    second = TensorBoard(tmp_path, resume=True)
+    tell(second, range(15, 18))
+    second.close()
+    assert [event.step for event in accumulated(tmp_path).Scalars("loss")] == list(range(18))
+
+
+def test_a_second_tensorboard_in_a_folder_hides_nothing(tmp_path):
+    for name in ("theirs", "ours"):
+        sink = TensorBoard(tmp_path)
+        sink.scalars(0, {name: 1.0})
+        sink.close()
+    assert set(accumulated(tmp_path).Tags()["scalars"]) == {"theirs", "ours"}
+
+
+# what is there is not overwritten
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(FileExistsError, match=r"holds thesis\.tex: choose an empty or a new folder, or pass resume"):
+        CSV(tmp_path)
+    (tmp_path / "t.parquet").write_text("")
+    with pytest.raises(FileExistsError, match=r"t\.parquet exists: choose another name, or pass resume=True"):
+        Parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"the name of a \.parquet file is expected"):
+        Parquet(tmp_path / "t.csv")
+
+
+def test_a_file_that_is_not_ours_is_not_touched(tmp_path):
+    (tmp_path / "scalars.csv").write_text("my,own,file\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"scalars\.csv is not ours: its first line should be 'step,name,value'"):
+        CSV(tmp_path, resume=True).scalars(0, {"loss": 1.0})
+    assert (tmp_path / "scalars.csv").read_text() == "my,own,file\n1,2,3\n"
+
+
+# what is not finite is missing
+
+
+def test_what_is_not_finite_is_missing_everywhere(tmp_path):
+    table, scalars = measurement(0, math.inf), {"loss": math.inf, "accuracy": math.nan}
+    event = Event("loss", "cliff", 1.0, -math.inf, math.nan, announced=3, strength=1.0, p_value=0.0)
+    with RunWriter(tmp_path / "run") as writer:
+        sinks = CSV(tmp_path / "csv"), Parquet(tmp_path / "t.parquet"), TensorBoard(tmp_path / "tb")
+        for sink in (*sinks, RunDirectory(writer)):
+            sink.scalars(0, scalars)
+            sink.rows(table)
+            sink.event(event)
+            sink.close()
+    assert (tmp_path / "csv" / "scalars.csv").read_text() == "step,name,value\n0,loss,\n0,accuracy,\n"
+    for read in (pd.read_csv(tmp_path / "csv" / "probes.csv"), read_table(tmp_path / "t.parquet")):
+        assert read["value"].isna().all()
+        assert read["why_missing"][0] == "it was inf"
+    assert (tmp_path / "csv" / "events.csv").read_text().splitlines()[1].startswith("loss,cliff,1.0,,,3,1.0,0.0")
+    assert json.loads((tmp_path / "run" / "events.jsonl").read_text())["low"] is None
+    assert math.isnan(read_event((tmp_path / "run" / "events.jsonl").read_text()).low)
+    assert open_run(tmp_path / "run").metrics.isna().all(axis=None)
+    assert accumulated(tmp_path / "tb").Tags()["scalars"] == []
+    assert table["value"][0] == math.inf  # what was handed in is as it was
+
+
+# a full disk
+
+
+def full(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize(
+    ("name", "act", "lines"),
+    [
+        ("scalars.csv", lambda sink: (sink.scalars(20, {"loss": 1.0}), sink.close()), 1),
+        ("probes.csv", lambda sink: sink.rows(measurement(20)), 3),
+        ("events.csv", lambda sink: sink.event(EVENT), 1),
+    ],
+)
+def test_a_full_disk_names_the_file_and_loses_nothing_once_there_is_room(tmp_path, name, act, lines):
+    sink = CSV(tmp_path)
+    sink.scalars(0, {})
+    before = (tmp_path / name).read_text()
+    full(tmp_path / name)
+    with pytest.raises(OSError, match=rf"{name} could not be written: .*No space left.*held and tried again"):
+        act(sink)
+    (tmp_path / name).unlink()
+    (tmp_path / name).write_text(before)
+    sink.close()
+    assert len(pd.read_csv(tmp_path / name)) == lines
+
+
+def test_a_full_disk_is_named_by_the_run_directory_and_by_parquet(tmp_path, monkeypatch):
+    with RunWriter(tmp_path / "run") as writer:
+        sink = RunDirectory(writer)
+        sink.scalars(0, {"loss": 1.0})
+        full(tmp_path / "run" / "probes.csv")
+        with pytest.raises(OSError, match=r"probes\.csv could not be written: .*No space left"):
+            sink.rows(measurement(0))
+        full(tmp_path / "run" / "events.jsonl")
+        with pytest.raises(OSError, match=r"events\.jsonl could not be written: .*No space left"):
+            sink.event(EVENT)
+    monkeypatch.setattr("pyarrow.parquet.write_table", fail)
+    sink = Parquet(tmp_path / "t.parquet")
+    with pytest.raises(OSError, match=r"step-000000010\.parquet could not be written: No space left"):
+        sink.rows(measurement(10))
+    assert not list((tmp_path / "t.parquet.parts").iterdir())
+
+
+def fail(*_, **__):
+    raise OSError("No space left")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_tensorboard_names_its_folder_and_begins_a_new_file_when_there_is_room(tmp_path, monkeypatch):
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    sink = TensorBoard(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordWriter, "write", fail)
+        with pytest.raises(OSError, match=r"the event file could not be written: No space left.*in a minute"):
+            sink.event(EVENT)
+        with pytest.raises(OSError, match=f"{tmp_path} could not be written less than a minute ago"):
+            sink.scalars(1, {"loss": 1.0})
+    sink._rests_until = 0.0
+    sink.scalars(2, {"loss": 1.0})
+    sink.close()
+    assert [event.step for event in accumulated(tmp_path).Scalars("loss")] == [2]
+
+
+def test_what_could_not_be_written_for_long_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("probes.monitor.sinks.lines._MOST_HELD", 100)
+    sink = CSV(tmp_path)
+    sink.scalars(0, {})
+    full(tmp_path / "scalars.csv")
+    sink.scalars(1, dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 1.0))
+    with pytest.raises(OSError, match=r"scalars\.csv: .* could not be written and are held; this is lost: 2,loss"):
+        sink.scalars(2, {"loss": 1.0})
+
+
+def test_what_is_held_is_written_when_a_process_ends_without_closing_and_no_library_was_imported_for_it(tmp_path):
+    code = (
+        "import sys\n"
+        "from probes.monitor.sinks import CSV\n"
+        f"sink = CSV({str(tmp_path)!r})\n"
+        "sink.scalars(0, {'loss': 1.0})\n"
+        "print([name for name in ('tensorboard', 'wandb') if name in sys.modules])\n"
+        "raise SystemExit(3)"
+    )
+    root = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=root, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (3, "[]"), done.stderr
+    assert len(pd.read_csv(tmp_path / "scalars.csv")) == 1
+
+
+# libraries that may not be there
+
+
+@pytest.mark.parametrize(("sink", "library"), [(TensorBoard, "tensorboard"), (WandB, "wandb")])
+def test_a_missing_library_is_named_with_what_to_install(tmp_path, monkeypatch, sink, library):
+    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=rf"pip install 'checkpoint-probes\[{library}\]'"):
+        sink(str(tmp_path))

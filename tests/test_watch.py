@@ -1,0 +1,470 @@
+"""Looking at a run that somebody else writes: whatever happens to it, the view shows what is there and goes on."""
+
+import io
+import os
+import shutil
+import signal
+import threading
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+import probes.online
+from checkpoints import RunWriter
+from probes.__main__ import app
+from probes.monitor.sinks import RunDirectory
+from probes.online import Event
+from probes.watch import Polled, Reader, once, view, watch
+from probes.watch.curve import Curve
+from probes.watch.measured import NewestCheckpoint
+from probes.watch.sparkline import sparkline
+from probes.watch.tail import Tail
+from probes.watch.writer import is_locked
+from tests.test_sinks import EVENT, measurement
+from tests.walking_run import write_run
+
+FORK = get_context("fork")
+
+
+def shown(snapshot, **options) -> str:
+    console = Console(width=100, file=io.StringIO(), highlight=False)
+    console.print(view(snapshot, **options))
+    return words(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def words(text: str) -> str:
+    """What is said, wherever it stands."""
+    return " ".join(text.split())
+
+
+def write_small(path: Path, steps: range, **options) -> Path:
+    """A run of a solvable model: the loss of step s is 100 - s; weights at every tenth step are diag(1, s + 1)."""
+    with RunWriter(path, family="linear-icl", **options) as writer:
+        for step in steps:
+            writer.log(step, loss=100.0 - step, accuracy=step / 100)
+            if step % 10 == 0:
+                writer.save(step, {name: torch.diag(torch.tensor([1.0, step + 1])) for name in ("p2", "q1")})
+    return path
+
+
+# a file that grows
+
+
+class CountingFile(io.FileIO):
+    bytes_read = 0
+
+    def read(self, *arguments):
+        content = super().read(*arguments)
+        CountingFile.bytes_read += len(content)
+        return content
+
+
+def test_every_byte_is_read_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("probes.watch.tail.open", lambda path, *_, **__: CountingFile(path), raising=False)
+    monkeypatch.setattr(CountingFile, "bytes_read", 0)
+    path, tail, lines = tmp_path / "metrics.jsonl", Tail(tmp_path / "metrics.jsonl"), []
+    with open(path, "w") as file:
+        for number in range(100):
+            file.write(f"line {number}\n" + "half of a ")
+            file.flush()
+            lines += tail.read()
+            lines += tail.read()
+    assert lines == ["line 0", *(f"half of a line {number}" for number in range(1, 100))]
+    assert CountingFile.bytes_read == path.stat().st_size
+
+
+def test_a_line_cut_short_is_kept_until_the_rest_comes(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0}\n{"st')
+    tail = Tail(path)
+    assert tail.read() == ['{"step": 0}']
+    assert tail.ends_in_mid_line
+    with open(path, "a") as file:
+        file.write('ep": 1}\n')
+    assert tail.read() == ['{"step": 1}']
+    assert not tail.ends_in_mid_line
+
+
+@pytest.mark.parametrize("how", ["replaced", "shortened"])
+def test_a_file_that_is_replaced_or_shortened_is_read_again(tmp_path, how):
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_text("1\n2\n3\nhalf")
+    tail = Tail(path)
+    tail.read()
+    assert not tail.began_again
+    if how == "replaced":
+        other.write_text("1\n2\n9\n10\n11\n")
+        os.replace(other, path)
+    else:
+        path.write_text("1\n2\n")
+    assert tail.read() == (["1", "2", "9", "10", "11"] if how == "replaced" else ["1", "2"])
+    assert tail.began_again
+    assert tail.read() == []
+    assert not tail.began_again
+
+
+def test_a_long_file_is_read_in_pieces_and_of_some_only_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("probes.watch.tail._AT_ONCE", 10)
+    path = tmp_path / "a"
+    path.write_text("".join(f"{number}\n" for number in range(10, 20)))
+    tail, lines = Tail(path), []
+    while not lines or tail.behind:
+        lines += tail.read()
+    assert lines == [str(number) for number in range(10, 20)]
+    assert Tail(path, only_last=7).read() == ["18", "19"]  # the 7 bytes begin in the middle of 17
+
+
+# a run that is written, killed, resumed
+
+
+def _write_until_killed(path: Path, ready) -> None:
+    with RunWriter(path) as writer:
+        for step in range(1_000_000):
+            writer.log(step, loss=1.0 / (step + 1))
+            if step == 10:
+                writer.save(step, {"w": torch.zeros(1)})  # this flushes
+                ready.set()
+            time.sleep(0.001)
+
+
+def test_a_writer_that_is_killed_is_reported_and_what_it_wrote_is_shown(tmp_path):
+    ready = FORK.Event()
+    process = FORK.Process(target=_write_until_killed, args=(tmp_path / "run", ready), daemon=True)
+    process.start()
+    assert ready.wait(20)
+    reader = Reader(tmp_path / "run", measures=False)
+    assert reader.poll().state == "being written"
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(20)
+    reader.poll()  # what it had still written
+    snapshot = reader.poll()
+    assert snapshot.state.startswith("no writer")
+    assert snapshot.last_step is not None
+    assert snapshot.last_step >= 10
+    assert (snapshot.checkpoints, snapshot.last_checkpoint) == (1, 10)
+
+
+def test_a_cut_last_line_means_that_the_writer_was_killed(tmp_path):
+    path = write_small(tmp_path / "run", range(5))
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 5, "lo')
+    assert "it was killed (the last line" in Reader(path).poll().state
+
+
+def test_a_resumed_run_is_shown_as_it_is_now(tmp_path):
+    path, reader = write_small(tmp_path / "run", range(31)), Reader(tmp_path / "run", measures=False)
+    assert reader.poll().last_step == 30
+    with RunWriter(path, family="linear-icl", resume=True) as writer:
+        writer.go_back(10)
+        writer.log(10, loss=-1.0)
+        writer.flush()
+        snapshot = reader.poll()
+    assert (snapshot.last_step, snapshot.latest["loss"], snapshot.last_checkpoint) == (10, (10, -1.0), 10)
+    assert snapshot.curve[-1] == (10, -1)
+
+
+def test_the_speed_is_that_of_the_last_minute(tmp_path, monkeypatch):
+    clock = iter(range(0, 100_000, 10))
+    monkeypatch.setattr("probes.watch.run_directory.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with RunWriter(tmp_path / "run") as writer:
+        reader = Reader(tmp_path / "run", measures=False)
+        reader.poll()
+        for step in range(1000):
+            writer.log(step, loss=1.0)
+            writer.flush()
+            if step % (10 if step < 500 else 100) == 0:  # slow at first
+                last = reader.poll()
+    seconds_per_poll = 20  # the clock is asked twice in a poll
+    assert last.speed == f"{100 / seconds_per_poll:.3g} steps/s"
+
+
+def test_asking_for_the_lock_does_not_keep_a_writer_from_beginning(tmp_path):
+    write_small(tmp_path / "run", range(1))
+    stopped = threading.Event()
+
+    def ask() -> None:
+        while not stopped.is_set():
+            is_locked(tmp_path / "run" / "run.json")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(50):
+            RunWriter(tmp_path / "run", family="linear-icl", resume=True).close()
+    finally:
+        stopped.set()
+        asking.join()
+
+
+# a run that is not there, or not any more, or another one
+
+
+def test_a_run_that_does_not_exist_yet_is_waited_for_and_one_that_vanishes_is_remembered(tmp_path):
+    reader = Reader(tmp_path / "run", measures=False)
+    assert "does not exist yet" in shown(reader.poll())
+    (tmp_path / "run").mkdir()
+    assert "empty: waiting" in shown(reader.poll())
+    write_small(tmp_path / "run", range(5))
+    assert reader.poll().last_step == 4
+    shutil.rmtree(tmp_path / "run")
+    gone = reader.poll()
+    assert gone.state.startswith("gone")
+    assert gone.last_step == 4
+    write_small(tmp_path / "run", range(3), name="another")
+    assert (reader.poll().name, reader.poll().last_step) == ("another", 2)
+
+
+def test_a_run_that_another_takes_the_place_of_is_forgotten(tmp_path):
+    reader = Reader(write_small(tmp_path / "run", range(25)), measures=False)
+    reader.poll()
+    write_small(tmp_path / "new", range(3))
+    shutil.move(tmp_path / "run", tmp_path / "old")
+    shutil.move(tmp_path / "new", tmp_path / "run")
+    snapshot = reader.poll()
+    assert (snapshot.name, snapshot.last_step, snapshot.checkpoints) == ("new", 2, 1)
+
+
+def test_what_is_damaged_or_no_run_is_a_line_in_the_view(tmp_path):
+    path = write_small(tmp_path / "run", range(5))
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('nonsense\n[1]\n{"step": 7, "loss": 2}\n')
+    snapshot = Reader(path, measures=False).poll()
+    assert snapshot.last_step == 7
+    assert snapshot.problems == ("metrics.jsonl: 2 damaged lines are left out",)
+    (tmp_path / "notes.txt").write_text("")
+    assert "is not a run (it holds notes.txt" in shown(Reader(tmp_path, measures=False).poll())
+
+
+def test_one_listing_a_poll(tmp_path, monkeypatch):
+    reader, listings = Reader(write_small(tmp_path / "run", range(25))), []
+    for name in ("listdir", "scandir"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, real=real: (listings.append(a), real(*a))[1])
+    monkeypatch.setattr(NewestCheckpoint, "measure", lambda *_: None)
+    for _ in range(3):
+        reader.poll()
+    assert len(listings) == 3
+
+
+# what is inside
+
+
+def test_the_newest_checkpoint_is_measured_where_no_monitor_does(tmp_path):
+    text = shown(once(write_small(tmp_path / "run", range(25))))
+    assert "probes at step 20, change since step 10 (measured here)" in text
+    assert "norm 21.02 +9.98 21.02 +9.98" in text  # sqrt(1 + 21^2), sqrt(1 + 11^2)
+
+
+def test_what_a_monitor_measured_and_announced_is_shown_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(NewestCheckpoint, "measure", None)
+    with RunWriter(tmp_path / "run") as writer:
+        sink, reader = RunDirectory(writer), Reader(tmp_path / "run")
+        for step in (0, 10, 20):
+            sink.scalars(step, {"loss": 1.0})
+            sink.rows(measurement(step, float(step)))
+            reader.poll()
+        with open(tmp_path / "run" / "events.jsonl", "a") as file:
+            file.write('nonsense\n{"of": "a later release"}\n')
+        sink.event(EVENT)
+        text = shown(reader.poll())
+    assert "probes at step 20, change since step 10 (measured by the run's monitor)" in text
+    assert "effective rank 21 +10" in text
+    assert "marginalized effective rank is missing: zero matrix" in text
+    assert "cliff loss 12 10 to 15 20 0.0001" in text
+
+
+def test_measuring_takes_a_tenth_of_the_time(tmp_path, monkeypatch):
+    path, runs = write_small(tmp_path / "run", range(25)), []
+
+    def slow(run, **_):
+        runs.append(run.steps)
+        time.sleep(0.05)
+        raise ValueError("unknown architecture")
+
+    monkeypatch.setattr("probes.watch.measured.measure", slow)
+    monkeypatch.setattr("probes.watch.measured._PATIENCE", 0.0)
+    reader, end = Reader(path), time.monotonic() + 1.2
+    while time.monotonic() < end:
+        snapshot = reader.poll()
+        time.sleep(0.01)
+    assert runs[0] == [10, 20]
+    assert 2 <= len(runs) <= 3
+    assert snapshot.problems == ("ValueError: unknown architecture",)
+
+
+def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):
+    real, runs = NewestCheckpoint.measure, []
+    monkeypatch.setattr(NewestCheckpoint, "measure", lambda self, run: (runs.append(run.steps), real(self, run)))
+    monkeypatch.setattr("probes.watch.measured._SHARE", 1.0)
+    reader = Reader(write_small(tmp_path / "run", range(15)))
+    for _ in range(100):
+        snapshot = reader.poll()
+        time.sleep(0.01)
+    assert runs == [[0, 10]]
+    assert snapshot.table is not None
+
+
+class FakeDetector:
+    def __init__(self, series: str) -> None:
+        self.series, self.values = series, []
+
+    def add(self, step, value):
+        self.values.append((step, value))
+
+    def is_due(self, step):
+        return step == 20
+
+    def look(self, step):
+        return [Event(self.series, "cliff", 15.0, 12.0, 18.0, step, 0.5, 0.001)]
+
+
+def test_transitions_are_looked_for_where_no_monitor_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(probes.online, "Detector", FakeDetector, raising=False)
+    reader = Reader(write_small(tmp_path / "run", range(25)), measures=False)
+    text = shown(reader.poll())
+    assert "transitions (in loss, looked for here)" in text
+    assert "cliff loss 15 12 to 18 20 0.001" in text
+    values = reader._ours._metrics._detector.values  # type: ignore[union-attr]
+    assert values == [(step, 100.0 - step) for step in range(25)]
+
+
+# runs of others
+
+
+def test_a_folder_of_steps_is_opened_again_and_again(tmp_path):
+    path = write_run(tmp_path / "walk", [0, 100])
+    reader = Reader(path, measures=False)
+    assert reader.poll().checkpoints == 2
+    shutil.copy(path / "step100.safetensors", path / "step200.safetensors")
+    snapshot = reader.poll()
+    assert (snapshot.name, snapshot.checkpoints, snapshot.last_checkpoint) == ("walk", 3, 200)
+    assert snapshot.state.startswith("the last new checkpoint came 0 s ago")
+    text = shown(once(path))
+    assert "probes at step 200, change since step 100" in text
+
+
+# the view
+
+
+def test_a_sparkline_by_hand():
+    points = [(0.0, 7.0), (1.0, 5.0), (2.0, 0.0), (3.0, 0.0)]
+    assert sparkline(points, 4, log_steps=False) == "█▆▁▁"
+    assert sparkline([(0.0, 1.0), (99.0, 0.0)], 4, log_steps=False) == "███▁"  # no value: as the one before
+    assert sparkline([(0.0, 1.0), (9.0, 0.0), (99.0, 0.0)], 2) == "█▁"  # 9 is half way from 0 to 99 on a log scale
+    assert sparkline([(0.0, 2.0), (1.0, 2.0)], 3) == "▁▁▁"
+    assert sparkline([], 3) == ""
+
+
+def test_a_curve_is_bounded_and_right_at_every_scale():
+    curve = Curve()
+    for step in range(100_000):
+        curve.add(step, 2.0 * step)
+    points = curve.points()
+    assert len(points) < 5000
+    assert points[:3] == [(0, 0), (1, 2), (2, 4)]
+    assert all(value == pytest.approx(2 * step) for step, value in points)
+
+
+def test_once_prints_the_numbers(tmp_path):
+    path = write_small(tmp_path / "run", range(25))
+    result = CliRunner().invoke(app, ["watch", str(path)])  # not a terminal: once
+    assert result.exit_code == 0
+    for line in (
+        "run run linear-icl state no writer: it has finished, was stopped or was killed",
+        "step 24, ",
+        "loss 76 █",
+        "steps 0 to 24 (log scale), from 76 to 100",
+        "accuracy 0.24 checkpoints 3, the last at step 20",
+        "probes at step 20",
+    ):
+        assert line in words(result.output)
+
+
+def test_what_cannot_be_watched_is_refused_in_one_line(tmp_path):
+    for source, reason in (
+        (str(tmp_path / "nowhere"), "does not exist"),
+        ("hub:a/b", "for runs on this disk"),
+    ):
+        result = CliRunner().invoke(app, ["watch", source, "--once"])
+        assert result.exit_code == 2
+        assert reason in result.output
+
+
+def test_a_file_system_that_hangs_does_not_stop_the_view(tmp_path):
+    reader, hangs = Reader(write_small(tmp_path / "run", range(5)), measures=False), threading.Event()
+    snapshot = reader.poll()
+    polls = iter([lambda: snapshot, lambda: hangs.wait(20) and snapshot])
+    reader.poll = lambda: next(polls)()  # type: ignore[method-assign]
+    polled = Polled(reader, interval=0.01)
+    polled.start()
+    time.sleep(0.1)
+    object.__setattr__(snapshot, "read_at", snapshot.read_at - 60)
+    console = Console(width=100, file=io.StringIO())
+    console.print(polled.view(log_steps=True))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "the file system is slow or hangs: read 60 s ago, every 0.01 s" in text
+    assert "loss         96" in text
+    polled.stop()
+    hangs.set()
+
+
+def test_an_error_that_nobody_thought_of_is_shown_and_survived(tmp_path):
+    reader = Reader(tmp_path)
+    errors = iter([RuntimeError("never thought of"), None])
+
+    def poll():
+        error = next(errors, None)
+        if error:
+            raise error
+        return Reader(tmp_path / "nowhere").poll()
+
+    reader.poll = poll  # type: ignore[method-assign]
+    polled = Polled(reader, interval=0.3)
+    polled.start()
+    time.sleep(0.1)
+    assert str(polled.view(True)) == "RuntimeError: never thought of"
+    time.sleep(0.5)
+    assert polled.failure is None
+    assert polled.snapshot is not None
+    polled.stop()
+
+
+def _watch_in_a_terminal(path: Path, terminal: int, code) -> None:
+    with os.fdopen(terminal, "w") as file:
+        watch(path, Console(file=file, force_terminal=True, width=100), interval=0.1, measures=False)
+    code.value = 7  # it returned, rather than died
+
+
+def test_the_live_view_follows_the_run_and_ends_with_ctrl_c(tmp_path):
+    ours, theirs = os.openpty()
+    code = FORK.Value("i", 0)
+    process = FORK.Process(target=_watch_in_a_terminal, args=(tmp_path / "run", theirs, code), daemon=True)
+    process.start()
+    os.close(theirs)
+    screen = ""
+
+    def read_until(text: str) -> None:
+        nonlocal screen
+        end = time.monotonic() + 20
+        while text not in screen and time.monotonic() < end:
+            screen += os.read(ours, 65536).decode(errors="replace")
+        assert text in screen
+
+    read_until("does not exist yet")
+    write_small(tmp_path / "run", range(25))
+    read_until("3, the last at step 20")
+    os.kill(process.pid, signal.SIGINT)
+    while process.is_alive():  # what it still prints has to go somewhere
+        try:
+            os.read(ours, 65536)
+        except OSError:
+            break
+    process.join(20)
+    assert code.value == 7
+    os.close(ours)

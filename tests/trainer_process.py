@@ -1,0 +1,43 @@
+"""One of several processes that train together with the Trainer of Transformers: an event is announced after 7 updates.
+
+    python -m torch.distributed.run --standalone --nproc_per_node 2 -m tests.trainer_process FOLDER
+
+Only the first process monitors. Every process leaves a file that says at which steps it saved and evaluated.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import transformers
+
+from probes.monitor.hooks.huggingface import MonitorCallback
+from probes.monitor.watched import Watched
+from tests.test_hooks import EVENT, trainer
+
+
+class Seen(transformers.TrainerCallback):
+    """Steps at which this process saved and evaluated."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, list[int]] = {"saved": [], "evaluated": []}
+
+    def on_save(self, args, state, control, **kwargs):
+        self.steps["saved"].append(state.global_step)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.steps["evaluated"].append(state.global_step)
+
+
+def train(folder: Path) -> None:
+    Watched.look = lambda self, step: [EVENT] if step == EVENT.announced else []
+    seen, monitored = Seen(), MonitorCallback(budget=1.0, save_on_event=True, evaluate_on_event=True)
+    process = trainer(folder / "run", monitored, seen, eval_strategy="steps", eval_steps=1000, eval_delay=1000)
+    process.train()
+    assert monitored.monitor is not None
+    found = seen.steps | {"events": len(monitored.monitor.events), "processes": process.args.world_size}
+    (folder / f"{process.args.process_index}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]))
