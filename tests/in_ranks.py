@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-LIMIT = 20.0
+LIMIT = 60.0
 """Seconds after which ranks that have not come back count as waiting for each other; they need a few."""
 
 _processes = multiprocessing.get_context("forkserver")
@@ -54,7 +54,11 @@ def outcomes(count: int, folder: Path, function: Callable[..., Any], *arguments:
         rank.join()
     if waiting:
         raise StillWaitingError(f"{function.__name__}: ranks {waiting} did not come back within {LIMIT:g} s")
-    return [pickle.loads((place / str(rank)).read_bytes()) for rank in range(count)]
+    return [_result(place / str(number), rank.exitcode) for number, rank in enumerate(ranks)]
+
+
+def _result(file: Path, code: int | None) -> Any:
+    return pickle.loads(file.read_bytes()) if file.exists() else RuntimeError(f"a rank died with exit code {code}")
 
 
 def _rank(rank: int, count: int, place: Path, function: Callable[..., Any], arguments: tuple) -> None:
@@ -62,7 +66,7 @@ def _rank(rank: int, count: int, place: Path, function: Callable[..., Any], argu
     dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=count)
     try:
         result = function(rank, *arguments)
-    except Exception as error:
+    except BaseException as error:  # pytest's own failures too
         traceback.print_exc()
         result = RuntimeError(f"rank {rank}: {type(error).__name__}: {error}")
     (place / str(rank)).write_bytes(pickle.dumps(result))

@@ -90,7 +90,7 @@ class Training:
         for step in range(self.steps):
             loss = self.loss(self.tokens[step], self.model)
             loss.backward()
-            self.norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.losses.append(loss.detach())

@@ -29,9 +29,9 @@ def event(step: int, announced: int) -> probes.Event:
 
 
 def measured_and_written(rank, spread, watched, heads, path):
-    training = Training(spread, heads)
+    training, budget = Training(spread, heads), 1.0 if rank == 0 else 1e-6  # the first rank's counts
     checkpoints = AdaptiveCheckpoints(path, schedule=STEPS)
-    with probes.Monitor(watched(training.model), budget=1.0, schedule=STEPS, checkpoints=checkpoints) as monitor:
+    with probes.Monitor(watched(training.model), budget=budget, schedule=STEPS, checkpoints=checkpoints) as monitor:
         for _, loss in training:
             monitor.step(loss=loss)
     assert monitor.failure is None
@@ -60,21 +60,21 @@ def test_the_numbers_and_their_order_are_those_of_measure_on_the_checkpoints(tmp
 
 
 def scalars_recorded(rank):
-    training = Training(sharded, steps=3)
+    training, squares = Training(sharded, steps=3), []
     with probes.Monitor(training.model, probes=["norm"]) as monitor:
         for _, loss in training:
-            assert isinstance(training.norm, DTensor)
-            monitor.step(loss=loss, gradient=training.norm)
-    losses = torch.stack(training.losses).tolist()
-    return losses, dict(monitor.watched.records) and [monitor.series(name).tolist() for name in ("loss", "gradient")]
+            square = training.model.wte.weight.detach().square().sum()  # of which each rank has a part
+            squares.append(square.full_tensor().item())
+            monitor.step(loss=loss, square=square)
+    mine = [torch.stack(training.losses).tolist(), squares]
+    return mine, [monitor.series(name).tolist() for name in ("loss", "square") if name in monitor.watched.records]
 
 
 def test_scalars_are_those_of_the_first_rank_and_may_be_spread_over_all(tmp_path):
-    (losses, (loss, gradient)), (other_losses, nothing) = in_ranks(2, tmp_path, scalars_recorded)
-    assert loss == pytest.approx(losses)
-    assert losses != other_losses
-    assert all(norm > 0 for norm in gradient)
-    assert not nothing
+    (mine, recorded), (other, recorded_elsewhere) = in_ranks(2, tmp_path, scalars_recorded)
+    assert recorded == mine
+    assert mine[0] != other[0]  # each has a loss of its own
+    assert recorded_elsewhere == []
 
 
 # The training
@@ -116,7 +116,7 @@ def most_gathered(rank):
         nonlocal most
         gathered = whole(tensor)
         alive.add(gathered)
-        most = max(most, sum(t.nbytes for t in alive))
+        most = max(most, sum({t.data_ptr(): t.nbytes for t in alive}.values()))  # some are views of others
         return gathered
 
     with (
@@ -142,7 +142,7 @@ def test_a_rank_never_has_more_than_a_layer_of_now_and_of_before(tmp_path):
 def told_of_a_cliff(rank, path):
     """The first rank's loss falls at step 60; the other's does not."""
     training = Training(sharded, steps=100)
-    noise = np.random.default_rng(rank).normal(0, 0.02, training.steps)
+    noise = np.random.default_rng(1 + rank).normal(0, 0.02, training.steps)
     checkpoints, called = AdaptiveCheckpoints(path, schedule=50), []
     with probes.Monitor(
         training.model, probes=["norm"], schedule=50, budget=1.0, checkpoints=checkpoints, on_event=called.append
@@ -155,6 +155,7 @@ def told_of_a_cliff(rank, path):
     return monitor.events, checkpoints.written
 
 
+@pytest.mark.slow
 def test_an_event_on_the_first_rank_is_known_to_all_and_makes_checkpoints_dense(tmp_path):
     (events, written), elsewhere = in_ranks(2, tmp_path, told_of_a_cliff, tmp_path / "run")
     assert elsewhere == (events, written)
@@ -197,7 +198,13 @@ def broken_for_a_while(rank, place, culprit, path):
     """Measured at every step; at steps 2 to 4 one rank fails at one thing, and after step 3 there is an event."""
     training, checkpoints = Training(sharded, steps=6), AdaptiveCheckpoints(path, schedule=2)
     with probes.Monitor(
-        training.model, budget=1.0, schedule=1, checkpoints=checkpoints, on_event=print, evaluate=training.evaluate
+        training.model,
+        probes=["norm", "subspace_drift"],
+        schedule=1,
+        budget=1.0,
+        on_event=str,
+        evaluate=training.evaluate,
+        checkpoints=checkpoints,
     ) as monitor:
         breaking = PLACES[place](monitor) if rank == culprit else nullcontext()
         for step, loss in training:
@@ -212,16 +219,16 @@ def broken_for_a_while(rank, place, culprit, path):
 @pytest.mark.parametrize(
     ("place", "culprit"),
     [
-        ("measuring", 0),
         ("measuring", 1),
-        ("reading", 0),
         ("reading", 1),
-        ("copying", 1),
-        ("taking in", 0),
-        ("looking", 0),
         ("saving", 0),
         ("on_event", 1),
-        ("evaluating", 1),
+        pytest.param("measuring", 0, marks=pytest.mark.slow),
+        pytest.param("reading", 0, marks=pytest.mark.slow),
+        pytest.param("copying", 1, marks=pytest.mark.slow),
+        pytest.param("taking in", 0, marks=pytest.mark.slow),
+        pytest.param("looking", 0, marks=pytest.mark.slow),
+        pytest.param("evaluating", 1, marks=pytest.mark.slow),
     ],
 )
 def test_an_error_on_one_rank_keeps_nobody_waiting_and_does_no_harm_once_it_is_over(tmp_path, place, culprit):
@@ -236,6 +243,8 @@ def test_an_error_on_one_rank_keeps_nobody_waiting_and_does_no_harm_once_it_is_o
         assert set(broken["head"]) == {culprit}  # it costs the heads of this rank
     if place == "saving":
         assert open_run(tmp_path / "run").steps == [0, 6]
+    if place in ("saving", "looking"):
+        assert set(table["step"]) == set(range(7))  # measuring went on
 
 
 def training_goes_wrong(rank, culprit):

@@ -238,7 +238,7 @@ class Monitor:
             self._guarded(self.checkpoints.step, step, self.weights, self.ranks)
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
         if look_is_due and self.ranks.first(self._affords, "look"):
-            self._look(step)
+            self._guarded(self._look, step)
         if is_due and self.ranks.first(self._affords, "measurement", "look"):  # to be told comes first
             self._guarded(self._measure, step)
 
