@@ -18,10 +18,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 import probes
 from checkpoints import RunWriter, open_run
-from probes.monitor import AdaptiveCheckpoints, Sink
+from probes.monitor import AdaptiveCheckpoints, Monitor, Sink
 from probes.monitor.hooks import huggingface, lightning
 from probes.monitor.live_measure import LiveMeasurement
-from probes.monitor.watched import Watched
 from tests import small_gpt2
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +73,7 @@ def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 def announce_at(step: int, monkeypatch) -> None:
-    monkeypatch.setattr(Watched, "look", lambda self, now: [EVENT] if now == step else [])
+    monkeypatch.setattr(Monitor, "_found", lambda self, now: [EVENT] if now == step else [])
 
 
 class Kept(Sink):

@@ -133,7 +133,7 @@ def test_a_budget_is_kept_and_what_it_costs_is_said():
     now = 73.0
     assert budget.affords("measurement")
     assert budget.used == pytest.approx(2 / 71)
-    assert str(budget) == "2.82 % of the training time (at most 10 %): 1 measurement (1 left out), 5000.0 ms each"
+    assert str(budget) == "2.82 % of the training time (at most 10 %): 1 x measurement (1 left out), 5000.0 ms each"
 
 
 def test_a_monitor_thins_itself_out_and_says_so_once(caplog):

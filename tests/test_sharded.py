@@ -93,7 +93,7 @@ def trained_with_and_without(rank, spread, folder):
                 monitor._announce(event(4, announced=5))
     assert monitor.failure is None
     if spread is sharded or rank == 0:
-        assert len(monitor.budget.cost) == 2
+        assert monitor.budget.done["measurement"] > 5
         assert 4 in checkpoints.written
     else:
         assert monitor.budget.spent == 0  # a bystander does nothing at all
@@ -140,15 +140,15 @@ def test_a_rank_never_has_more_than_a_layer_of_now_and_of_before(tmp_path):
 
 
 def told_of_a_cliff(rank, path):
-    """The first rank's loss falls at step 60; the other's does not."""
-    training = Training(sharded, steps=100)
-    noise = np.random.default_rng(1 + rank).normal(0, 0.02, training.steps)
-    checkpoints, called = AdaptiveCheckpoints(path, schedule=50), []
+    """The first rank's loss falls at step 250; the other's does not."""
+    training = Training(sharded, steps=500)
+    noise = np.random.default_rng(rank).normal(0, 0.02, training.steps)
+    checkpoints, called = AdaptiveCheckpoints(path, schedule=250), []
     with probes.Monitor(
-        training.model, probes=["norm"], schedule=50, budget=1.0, checkpoints=checkpoints, on_event=called.append
+        training.model, probes=["norm"], schedule=250, budget=1.0, checkpoints=checkpoints, on_event=called.append
     ) as monitor:
         for step, _ in training:
-            fallen = rank == 0 and step > 60
+            fallen = rank == 0 and step > 250
             monitor.step(loss=(1.0 if fallen else 3.0) + noise[step - 1])
     assert monitor.failure is None
     assert called == monitor.events
@@ -160,13 +160,13 @@ def test_an_event_on_the_first_rank_is_known_to_all_and_makes_checkpoints_dense(
     (events, written), elsewhere = in_ranks(2, tmp_path, told_of_a_cliff, tmp_path / "run")
     assert elsewhere == (events, written)
     (found,) = events
-    assert found.step == pytest.approx(60, abs=3)
+    assert found.step == pytest.approx(250, abs=3)
     steps = open_run(tmp_path / "run").steps
     assert steps == sorted(written)
     around = [step for step in steps if found.low * 0.9 <= step]
     assert around[0] < found.low
-    assert max(np.diff(around)) <= 5  # of a hundred, as the copies are
-    assert [step for step in steps if step < 50] == [0]
+    assert max(np.diff(around)) <= 0.05 * 500  # as the copies are
+    assert [step for step in steps if step < 200] == [0]
 
 
 # Errors
@@ -177,7 +177,7 @@ PLACES = {
     "reading": lambda monitor: patch.object(monitor.weights, "now", planted),
     "copying": lambda monitor: patch.object(InMemory, "copy_of", planted),
     "taking in": lambda monitor: patch.object(monitor.watched, "add", planted),
-    "looking": lambda monitor: patch.object(monitor.watched, "look", planted),
+    "looking": lambda monitor: patch.object(monitor, "_found", planted),
     "saving": lambda monitor: patch.object(monitor.checkpoints.writer, "save", planted),
     "on_event": lambda monitor: patch.object(monitor, "on_event", planted),
     "evaluating": lambda monitor: patch.object(monitor, "evaluate", and_then_fails(monitor.evaluate)),

@@ -15,7 +15,6 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-import probes.online
 from checkpoints import RunWriter
 from probes.__main__ import app
 from probes.monitor.sinks import RunDirectory
@@ -311,7 +310,7 @@ def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):
 
 
 class FakeDetector:
-    def __init__(self, series: str) -> None:
+    def __init__(self, series: str, **options) -> None:
         self.series, self.values = series, []
 
     def add(self, step, value):
@@ -325,7 +324,7 @@ class FakeDetector:
 
 
 def test_transitions_are_looked_for_where_no_monitor_does(tmp_path, monkeypatch):
-    monkeypatch.setattr(probes.online, "Detector", FakeDetector, raising=False)
+    monkeypatch.setattr("probes.watch.metrics.Detector", FakeDetector)
     reader = Reader(write_small(tmp_path / "run", range(25)), measures=False)
     text = shown(reader.poll())
     assert "transitions (in loss, looked for here)" in text

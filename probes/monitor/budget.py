@@ -7,7 +7,7 @@ a run shorter than a hundred measurements (at 1 %) therefore spends more than it
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -36,9 +36,9 @@ class Budget:
         """What was spent as a share of the training time."""
         return self.spent / max(self.training, 1e-9)
 
-    def affords(self, kind: str, besides: str | None = None) -> bool:
-        """Whether this kind of work can be paid for now, and another one `besides`; counts what cannot."""
-        cost = self.cost.get(kind, 0.0) + self.cost.get(besides or "", 0.0)
+    def affords(self, kind: str, besides: Iterable[str] = ()) -> bool:
+        """Whether this kind of work can be paid for now, and others `besides`; counts what cannot."""
+        cost = sum(self.cost.get(name, 0.0) for name in (kind, *besides))
         can = self.share == 1 or kind not in self.cost or self.spent + cost <= self.share * self.training
         if not can:
             self.left_out[kind] += 1
@@ -72,7 +72,7 @@ class Budget:
     def __str__(self) -> str:
         """What was spent, and what was left out for it."""
         parts = [
-            f"{done} {kind}{'s' * (done != 1)}"
+            f"{done} x {kind}"
             + (f" ({self.left_out[kind]} left out)" if self.left_out[kind] else "")
             + f", {1e3 * self.cost[kind]:.1f} ms each"
             for kind, done in self.done.items()

@@ -183,8 +183,7 @@ class Monitor:
             self._guarded(self._hand_on)
             if self.measured != self.done and self.ranks.first(self.budget.affords, "measurement"):
                 self._guarded(self._measure, self.done)
-            if self.ranks.first(self.budget.affords, "look"):
-                self._guarded(self._look, self.done)
+            self._guarded(self._look, self.done)
             if self.checkpoints:
                 self._guarded(self.checkpoints.close, self.done, self.weights, self.ranks)
             self.sinks.close()
@@ -237,13 +236,14 @@ class Monitor:
         if self.checkpoints:
             self._guarded(self.checkpoints.step, step, self.weights, self.ranks)
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
-        if look_is_due and self.ranks.first(self._affords, "look"):
+        if look_is_due:
             self._guarded(self._look, step)
-        if is_due and self.ranks.first(self._affords, "measurement", "look"):  # to be told comes first
+        if is_due and self.ranks.first(self._affords, "measurement"):
             self._guarded(self._measure, step)
 
-    def _affords(self, kind: str, besides: str | None = None) -> bool:
-        can = self.budget.affords(kind, besides)
+    def _affords(self, kind: str) -> bool:
+        looks = [_look_at(name) for name in self.watched.detectors]  # being told comes before measuring
+        can = self.budget.affords(kind, besides=looks if kind == "measurement" else [])
         if not can and sum(self.budget.left_out.values()) == 1:
             logger.warning(
                 "step %d: a %s is left out, to stay within %g %% of the training time; more will be. "
@@ -274,14 +274,17 @@ class Monitor:
 
     def _look(self, step: int) -> None:
         """Look for transitions; the first rank does, and all act on what it finds."""
-        with self.budget.spending("look"):
-            found = self.ranks.first(self._found, step)
-        for event in found:
+        for event in self.ranks.first(self._found, step):
             self._announce(event)
 
     def _found(self, step: int) -> list[Event]:
         self._guarded(self._hand_on)
-        return self.watched.look(step)
+        found: list[Event] = []
+        for name, detector in self.watched.ready().items():
+            if self._affords(_look_at(name)):
+                with self.budget.spending(_look_at(name)):
+                    found += detector.look(step)
+        return found
 
     def _announce(self, event: Event) -> None:
         self.events.append(event)
@@ -318,6 +321,11 @@ class Monitor:
             numbers = {name: float(value) for name, value in scalars.items()}
             self.sinks.scalars(step, numbers)
             self.watched.add(step, numbers)
+
+
+def _look_at(name: str) -> str:
+    """What looking at a series is called in the budget."""
+    return f"look at {name}"
 
 
 def _means(rows: pd.DataFrame) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from probes.catalogue import PROBES
-from probes.online import Detector, Event, OnlineAutocorrelation, Record
+from probes.online import Detector, OnlineAutocorrelation, Record
 
 
 class Watched:
@@ -28,10 +28,9 @@ class Watched:
             else:
                 self.records[name].add(step, value)
 
-    def look(self, step: int) -> list[Event]:
-        """What was not known at the last look, in all watched series."""
-        ready = [detector for detector in self.detectors.values() if len(detector.record) >= detector.fewest]
-        return [event for detector in ready for event in detector.look(step)]
+    def ready(self) -> dict[str, Detector]:
+        """The watched series that are long enough to be looked at."""
+        return {name: found for name, found in self.detectors.items() if len(found.record) >= found.fewest}
 
     def _begin(self, name: str) -> None:
         if any(fnmatchcase(name, pattern) for pattern in self.patterns):

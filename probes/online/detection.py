@@ -19,8 +19,8 @@ before twice the step of the first entry is announced.
 *When it is over.* A transition is announced when its interval and two widths have passed: before that, a drop cannot be
 told from the bend of a decay.
 
-*A cliff leads where the series has not been.* What only comes back from a bump, however long, is none: where a test loss
-first rises and then falls a little, nothing has been understood.
+*A cliff leads where the series has not been.* What only comes back from a bump, however long, is none: where a test
+loss first rises and then falls a little, nothing has been understood.
 
 *What is new.* Later looks see more of a transition and put it elsewhere, or see that it was two. Of what a look finds,
 the row nearest to an announced event is that event, and the event is from then on known to be there. Any other row is
