@@ -231,6 +231,14 @@ def test_a_loss_that_is_no_number_does_not_stop_it():
     assert monitor.series("loss").index.tolist() == [0, 3]
 
 
+def test_a_scalar_that_is_none_costs_no_other(caplog):
+    monitor = probes.Monitor(small_gpt2.model())
+    for loss in (1.0, torch.zeros(2), 3.0):
+        monitor.step(loss=loss)
+    assert monitor.series("loss").tolist() == [1.0, 3.0]
+    assert "the monitor failed at step 3" in caplog.text
+
+
 def test_what_is_asked_for_wrongly_is_refused_before_training_begins():
     model = small_gpt2.model()
     with pytest.raises(ValueError, match="final weights"):

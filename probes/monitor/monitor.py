@@ -12,7 +12,6 @@ are, no random generator is touched, and an error in here is reported and never 
 """
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -23,12 +22,12 @@ import pandas as pd
 from torch import Tensor
 
 from checkpoints import Family
-from checkpoints.files.in_memory import gathered
 from probes.circuits import Builder
 from probes.curvature import norm_curvature
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
 from probes.monitor.guarded_sinks import GuardedSinks
+from probes.monitor.held import Held
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
 from probes.monitor.ranks import Alone, ElsewhereError, Together, is_bystander
@@ -43,8 +42,6 @@ logger = logging.getLogger("probes.monitor")
 
 Evaluation = Callable[[], Mapping[str, float]]
 
-_HELD_STEPS = 64  # scalars are converted to numbers in batches: a number from an accelerator makes it wait
-_HELD_SECONDS = 1.0
 _KEPT_ROWS = 500_000
 LOOK_RATIO = 1.1
 """Steps of looks for transitions grow by it; see `Steps`."""
@@ -109,8 +106,7 @@ class Monitor:
         self.measured = -1
         """The step of the last measurement."""
         self._schedule, self._looks = Steps(schedule), Steps(LOOK_RATIO)
-        self._held: list[tuple[int, dict[str, float | Tensor]]] = []
-        self._handed_on = time.monotonic()
+        self._held = Held()
         self._tables: deque[pd.DataFrame] = deque()
         if not self.is_active:
             return
@@ -305,22 +301,19 @@ class Monitor:
         self._hold(self.done, scalars)
 
     def _hold(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
-        held: dict[str, float | Tensor] = {
-            name: gathered(value).clone() if isinstance(value, Tensor) else value for name, value in scalars.items()
-        }
-        if self.ranks.rank > 0:
-            return
-        self._held.append((step, held))
-        if len(self._held) >= _HELD_STEPS or time.monotonic() - self._handed_on > _HELD_SECONDS:
+        self._held.add(step, scalars, keep=self.ranks.rank == 0)
+        if self._held.is_due:
             self._hand_on()
 
     def _hand_on(self) -> None:
-        """Scalars held so far, as numbers, to the records and the sinks."""
-        held, self._held, self._handed_on = self._held, [], time.monotonic()
-        for step, scalars in held:
-            numbers = {name: float(value) for name, value in scalars.items()}
-            self.sinks.scalars(step, numbers)
-            self.watched.add(step, numbers)
+        """Scalars held so far to the records and the sinks."""
+        for step, scalars in self._held.take():
+            self._guarded(self._hand_on_one, step, scalars)  # one that is no number costs no other
+
+    def _hand_on_one(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
+        numbers = {name: float(value) for name, value in scalars.items()}
+        self.sinks.scalars(step, numbers)
+        self.watched.add(step, numbers)
 
 
 def _look_at(name: str) -> str:
