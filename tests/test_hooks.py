@@ -208,7 +208,11 @@ def test_an_announcement_makes_the_trainer_save_and_evaluate_there(tmp_path, mon
 @pytest.mark.slow
 def test_several_processes_save_and_evaluate_together_though_one_knows_of_the_event(tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    subprocess.run([*launch, "-m", "tests.trainer_process", str(tmp_path)], check=True, timeout=300, cwd=ROOT)
+    with subprocess.Popen([*launch, "-m", "tests.trainer_process", str(tmp_path)], cwd=ROOT) as launched:
+        try:
+            assert launched.wait(timeout=150) == 0
+        finally:
+            launched.terminate()  # ends the processes too, if they wait for each other; killing it would not
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first == {"saved": [7], "evaluated": [7], "events": 1, "processes": 2}
     assert second == first | {"events": 0}
