@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 LINEAR       := fixed_point mode_trajectories loss_plateaus timescale_separation
-TRANSFORMERS := icl_emergence grokking
+TRANSFORMERS := icl_emergence grokking live_monitor
 PAPERS_1_2   := multi_head_plateaus multi_head_ranks multi_head_variants multi_head_algorithm \
                 merged_weights_flow merged_weights_errors merged_weights_shifts
 PAPERS_3_4   := depth_isotropic depth_whitening depth_time depth_width sparse_solution sparse_scaling

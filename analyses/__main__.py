@@ -48,7 +48,7 @@ def main(
     size: Annotated[
         str,
         typer.Option(
-            help="toy (seconds a page), quick (the linear head two minutes in all, icl_emergence eight, grokking four, "
+            help="toy (seconds a page), quick (the linear head two minutes in all, icl_emergence eight, grokking and live_monitor four each, "
             "each other paper two or three), paper (ten minutes for the linear head, longer for the rest)."
         ),
     ] = "quick",

@@ -145,6 +145,7 @@ def _die_once(marker: Path, task):
     return task
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_costs_nothing_but_trying_its_task_again(tmp_path):
     found = list(Processes(2).run(_die_once, tmp_path / "died", range(6)))
     assert (tmp_path / "died").exists()

@@ -236,7 +236,7 @@ def test_a_scalar_that_is_none_costs_no_other(caplog):
     for loss in (1.0, torch.zeros(2), 3.0):
         monitor.step(loss=loss)
     assert monitor.series("loss").tolist() == [1.0, 3.0]
-    assert "the monitor failed at step 3" in caplog.text
+    assert "the monitor failed" in caplog.text
 
 
 def test_what_is_asked_for_wrongly_is_refused_before_training_begins():

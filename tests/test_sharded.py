@@ -20,6 +20,8 @@ from tests.sharded_training import Training, Transformer, inside, replicated, sh
 KEYS = ["step", "layer", "head", "circuit", "probe", "component"]
 STEPS = [0, 1, 2, 5, 8]
 
+pytestmark = pytest.mark.slow  # each claim starts processes of its own
+
 
 def event(step: int, announced: int) -> probes.Event:
     return probes.Event("loss", "cliff", step, step - 1, step + 1, announced, 0.5, 1e-6)
@@ -155,7 +157,6 @@ def told_of_a_cliff(rank, path):
     return monitor.events, checkpoints.written
 
 
-@pytest.mark.slow
 def test_an_event_on_the_first_rank_is_known_to_all_and_makes_checkpoints_dense(tmp_path):
     (events, written), elsewhere = in_ranks(2, tmp_path, told_of_a_cliff, tmp_path / "run")
     assert elsewhere == (events, written)
