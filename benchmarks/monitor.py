@@ -50,7 +50,7 @@ def _gpt2_small(steps: int = 50) -> None:
     (_, bare), (model, watched) = _gpt2_training(), _gpt2_training()
     clock = Turns()
     monitor = probes.Monitor(model, budget=Budget(SHARE, clock), name="gpt2")
-    print(f"  GPT-2 small, 8 x 128 tokens, {steps} steps")
+    print(f"  GPT-2 small, 4 x 64 tokens, {steps} steps")
     _compare(bare, watched, monitor, clock, steps, turns=steps)
 
 
@@ -60,7 +60,7 @@ def _gpt2_training() -> tuple[torch.nn.Module, Update]:
     torch.manual_seed(0)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    tokens = torch.randint(50_000, (8, 128))
+    tokens = torch.randint(50_000, (4, 64))
 
     def update() -> dict[str, float]:
         loss = model(tokens, labels=tokens).loss

@@ -29,7 +29,8 @@ TOKENS = torch.randint(20, (80, 8), generator=torch.Generator().manual_seed(7))
 EVENT = probes.Event("loss", "cliff", 6, 5, 7, 7, 0.5, 1e-6)
 
 pytestmark = [
-    pytest.mark.xdist_group("hooks"),  # importing both trainers takes longer than the tests: one worker does  # Lightning on a newer torch, and what it says of how it is used here
+    pytest.mark.xdist_group("hooks"),  # importing both trainers takes longer than the tests: one worker does it
+    # Lightning on a newer torch, and what it says of how it is used here
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks used to create the checkpoint"),

@@ -7,6 +7,7 @@ import probes
 from benchmarks.known_series import CLIFFS, NOTHING_HAPPENS, noisy_loss, nothing
 from probes.online import Detector, OnlineAutocorrelation, Record
 from probes.online.detection import share_of_alpha
+from probes.transitions.transition import Transition
 
 
 def recorded(values, steps=None, resolution=512) -> Record:
@@ -313,3 +314,36 @@ def test_a_run_resumed_late_is_not_looked_at_before_there_is_room():
     for step, value in zip(steps.tolist(), logistic(steps, 1.1e6, 4e3).tolist(), strict=True):
         detector.add(step, value)
     assert detector.look(int(steps[-1])) == []
+
+
+@pytest.mark.parametrize(("end", "count"), [(2.0, 0), (0.5, 1)])
+def test_a_cliff_leads_where_the_series_has_not_been(end, count):
+    """From 1 up to 3 and, after a thousand steps, down again: only what ends below 1 is new."""
+    t = np.arange(3000)
+    course = 3 - 2 * logistic(t, 450, 30) - (3 - end) * (1 - logistic(t, 1500, 40))
+    noise = np.random.default_rng(3).normal(1, 0.02, len(t))
+    found = watched(course * noise, t, kinds=("cliff",)).announced
+    assert len(found) == count
+    assert all(abs(event.step - 1500) < 30 for event in found)
+
+
+def test_what_began_before_the_search_does_is_not_announced(monkeypatch):
+    """After 1000 steps it begins at 100: what is seen at 150 is what is left of something earlier."""
+    rows = [Transition(float(step), step - 2.0, step + 2.0, "cliff", 0.5, 1e-9, 3.0) for step in (150, 250)]
+    monkeypatch.setattr("probes.online.detection.cliffs_and_dips", lambda *_: rows)
+    detector = Detector("loss")
+    for step in range(1000):
+        detector.add(step, 1000.0 - step)
+    assert [event.step for event in detector.look(1000)] == [250]
+
+
+def test_only_the_kinds_asked_for_are_announced(monkeypatch):
+    rows = [Transition(500.0, 498.0, 502.0, "dip", 0.5, 1e-9, 3.0)]
+    monkeypatch.setattr("probes.online.detection.cliffs_and_dips", lambda *_: rows)
+    for kinds, count in ((("cliff",), 0), (("cliff", "dip"), 1)):
+        detector = Detector("loss", kinds=kinds)
+        for step in range(1000):
+            detector.add(step, 1000.0 - step)
+        assert len(detector.look(1000)) == count
+    with pytest.raises(ValueError, match="kinds is"):
+        Detector("loss", kinds=("cliffs",))

@@ -14,7 +14,7 @@ one length, because the noise of a mean and its correlation depend on it: 500 to
 run. Strengths are fractions of the range of the whole run so far, and drops under 1 % of it are not announced.
 
 What began before the first of them is seen in part, and what is left of a decay looks like a cliff of its own: nothing
-before twice the step of the first entry is announced.
+before twice the step of the first of them is announced, unless the whole record begins there.
 
 *When it is over.* A transition is announced when its interval and two widths have passed: before that, a drop cannot be
 told from the bend of a decay.
@@ -117,6 +117,7 @@ class Detector:
         if low == high:
             return []
         share = share_of_alpha(self._looks)
+        earliest = _BEFORE * steps[0] if steps[0] > self.record.steps[0] else 0.0
         found = cliffs_and_dips(scaled_sums(calm, steps, benefit=0.0), self.alpha * share, self._known)
         of_range = (high - low) / (self._highest - self._lowest)
         rows = [
@@ -124,7 +125,7 @@ class Detector:
             for row in found
             if row.kind in self.kinds
             and row.strength * of_range > _SMALLEST
-            and row.step >= _BEFORE * steps[0]
+            and row.step >= earliest
             and _extent(row)[1] <= steps[-1]
             and (row.kind == "dip" or self._goes_below_everything(row))
         ]
