@@ -79,7 +79,12 @@ def measure(
         references=anchors,
         token=secrets.token_hex(8),
     )
-    attrs = _provenance(run, work, verdict)
+    attrs = {
+        **provenance(run, work),
+        "audit": verdict.summary if verdict else "not audited",
+        "condemned": {str(step): reason for step, reason in verdict.condemned.items()} if verdict else {},
+        "steps": run.steps,
+    }
     parts.claim(attrs)
     for step in run.steps:
         if step in condemned:
@@ -154,7 +159,8 @@ def _references(run: Run, sound: Sequence[Entry], references: Reference | Sequen
     return found
 
 
-def _provenance(run: Run, work: Work, verdict: Audit | None) -> dict[str, Any]:
+def provenance(run: Run, work: Work) -> dict[str, Any]:
+    """What the numbers mean and what they were computed from."""
     definitions = {}
     for name in work.probes:
         for suffix in work.references if PROBES[name].reads == "now and reference" else ("",):
@@ -171,9 +177,6 @@ def _provenance(run: Run, work: Work, verdict: Audit | None) -> dict[str, Any]:
         "weight_processing": f"raw weights, but {', '.join(folded)} as their names say"
         if folded
         else "none: raw weights",
-        "audit": verdict.summary if verdict else "not audited",
-        "condemned": {str(step): reason for step, reason in verdict.condemned.items()} if verdict else {},
-        "steps": run.steps,
         "versions": {name: _version(name) for name in ("checkpoint-probes", "torch", "numpy", "pandas")},
     }
 

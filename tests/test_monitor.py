@@ -45,6 +45,10 @@ def test_the_numbers_are_those_of_measure_on_the_checkpoints_of_the_same_steps(t
     assert set(monitor.table["step"]) == {*range(11), 11, 13, 15, 17, 19, 21, 24, 27, 30}
     assert monitor.table["value"].notna().mean() > 0.9
     assert_same_numbers(monitor.table, table)
+    for name in ("family", "circuits", "weight_processing", "versions"):
+        assert monitor.table.attrs[name] == table.attrs[name]
+    assert monitor.table.attrs["definitions"].items() <= table.attrs["definitions"].items()
+    assert set(monitor.table.attrs["definitions"]) == set(monitor.table["probe"])
 
 
 @pytest.mark.parametrize("threads", [1, 2])

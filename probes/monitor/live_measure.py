@@ -20,7 +20,7 @@ from checkpoints.files.in_memory import InMemory
 from checkpoints.run import Entry
 from probes.catalogue import PROBES
 from probes.circuits import SOLVABLE, Builder, Circuit, HeadCircuit, circuits_of, default_circuits, head_counts
-from probes.measure import known_probes
+from probes.measure import known_probes, provenance
 from probes.monitor.live_weights import LiveWeights
 from probes.monitor.ranks import Alone
 from probes.monitor.shares import as_in_the_model, in_order, one_layer, own_share
@@ -67,6 +67,8 @@ class LiveMeasurement:
             references={},
             token=secrets.token_hex(8),
         )
+        self.attrs = provenance(self.run, work)
+        """What the numbers mean, as in a table of `measure`."""
         self.work = own_share(work, ranks)
         self._names = _names_by_layer(found, self.run.typical())
         self._read = sorted({name for names in self._names.values() for name in names})
@@ -81,7 +83,9 @@ class LiveMeasurement:
             self._before = Entry(step, kept.label, lambda: kept)
         parts = [part for parts in self.ranks.gather(own) for part in parts]
         failure = next((failure for _, failure in parts if failure), None)
-        return in_order([rows for rows, _ in parts]), failure
+        table = in_order([rows for rows, _ in parts])
+        table.attrs.update(self.attrs)
+        return table, failure
 
     def _at_once(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
         """All layers; each tensor is read when it is needed."""

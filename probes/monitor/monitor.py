@@ -146,7 +146,7 @@ class Monitor:
     @property
     def table(self) -> pd.DataFrame:
         """What was measured, as `measure` gives it; beyond half a million rows, the latest ones."""
-        return joined(list(self._tables), {"source": "a model in training"}) if self._tables else pd.DataFrame()
+        return joined(list(self._tables), self._measurement.attrs) if self._tables else pd.DataFrame()
 
     def series(self, name: str) -> pd.Series:
         """A scalar or a probe's mean over heads ("ov.norm"), by step; long ones averaged over short stretches."""

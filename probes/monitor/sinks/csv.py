@@ -25,7 +25,20 @@ from probes.online import Event
 from probes.tables import COLUMNS
 
 
-class CSV(Resumable):
+class RowsAsCSV(Resumable):
+    """Keeps measurements in a CSV file, `_rows`."""
+
+    _rows: Lines
+
+    def rows(self, table: pd.DataFrame) -> None:
+        """A line per number."""
+        if len(table):
+            self.at(first_step(table))
+            self._rows.add(table_as_csv(table))
+            self._rows.flush()
+
+
+class CSV(RowsAsCSV):
     """Written to a folder that is new or empty; with resume=True, to one that an earlier process wrote."""
 
     def __init__(self, folder: str | Path, *, resume: bool = False) -> None:
@@ -49,13 +62,6 @@ class CSV(Resumable):
         """A line per scalar."""
         self.at(step)
         self._scalars.add(as_csv((step, name, _field(value)) for name, value in scalars.items()))
-
-    def rows(self, table: pd.DataFrame) -> None:
-        """A line per number."""
-        if len(table):
-            self.at(first_step(table))
-            self._rows.add(table_as_csv(table))
-            self._rows.flush()
 
     def event(self, event: Event) -> None:
         """A line."""

@@ -12,13 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import pandas as pd
-
 from checkpoints import RunWriter
-from probes.monitor.sinks.csv import csv_lines, table_as_csv
+from probes.monitor.sinks.csv import RowsAsCSV, csv_lines
 from probes.monitor.sinks.lines import Lines
 from probes.monitor.sinks.missing import finite_scalars
-from probes.monitor.sinks.resumable import Resumable, first_step
 from probes.online import Event
 from probes.tables import COLUMNS
 
@@ -26,7 +23,7 @@ PROBES_FILE = "probes.csv"
 EVENTS_FILE = "events.jsonl"
 
 
-class RunDirectory(Resumable):
+class RunDirectory(RowsAsCSV):
     """Beside what a `RunWriter` writes, which stays open: whoever made it closes it.
 
     Where the writer goes on with an earlier run, what was measured and announced from the first step on that comes is
@@ -47,13 +44,6 @@ class RunDirectory(Resumable):
         """A line of metrics."""
         self.at(step)
         self.writer.log(step, **scalars)
-
-    def rows(self, table: pd.DataFrame) -> None:
-        """A line per number."""
-        if len(table):
-            self.at(first_step(table))
-            self._rows.add(table_as_csv(table))
-            self._rows.flush()
 
     def event(self, event: Event) -> None:
         """A line."""
