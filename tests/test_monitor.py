@@ -140,6 +140,20 @@ def test_a_budget_is_kept_and_what_it_costs_is_said():
     assert str(budget) == "2.82 % of the training time (at most 10 %): 1 x measurement (1 left out), 5000.0 ms each"
 
 
+def test_a_budget_expects_the_highest_cost_of_late_and_keeps_room_for_what_comes_first():
+    now = 0.0
+    budget = Budget(0.5, clock=lambda: now)
+    for seconds in (10.0, 1.0):
+        with budget.spending("measurement"):
+            now += seconds
+    assert budget.cost["measurement"] == pytest.approx(9.0)  # a tenth is forgotten each time
+    with budget.spending("look"):
+        now += 2.0
+    now += 45.0  # 13 were spent, 22.5 may be
+    assert budget.affords("measurement")
+    assert not budget.affords("measurement", besides=["look"])
+
+
 def test_a_monitor_thins_itself_out_and_says_so_once(caplog):
     training = Training(steps=50)
     with caplog.at_level(logging.WARNING), probes.Monitor(training.model, budget=1e-4) as monitor:
@@ -162,6 +176,12 @@ def test_schedules_need_no_end(schedule, due):
     steps = Steps(schedule)
     steps.start(0)
     assert [step for step in range(21) if steps.is_due(step)] == due
+
+
+def test_an_interval_counts_from_zero_wherever_monitoring_begins():
+    steps = Steps(5)
+    steps.start(3)
+    assert [step for step in range(3, 21) if steps.is_due(step)] == [3, 5, 10, 15, 20]
 
 
 @pytest.mark.parametrize("schedule", [0, 1.0, 0.5, -3, True])
@@ -235,6 +255,30 @@ def test_a_loss_that_is_no_number_does_not_stop_it():
     assert monitor.series("loss").index.tolist() == [0, 3]
 
 
+def test_a_loss_is_recorded_as_it_was_when_it_came():
+    loss, monitor = torch.tensor(1.0), probes.Monitor(small_gpt2.model())
+    monitor.step(loss=loss)
+    loss.zero_()
+    assert monitor.series("loss").tolist() == [1.0]
+
+
+def test_the_table_keeps_the_latest_rows_where_there_are_too_many(monkeypatch):
+    monkeypatch.setattr("probes.monitor.monitor._KEPT_ROWS", 20)
+    monitor = probes.Monitor(small_gpt2.model(), probes=["norm"], schedule=1, budget=1.0)  # 8 rows a step
+    for _ in range(5):
+        monitor.step()
+    assert sorted(set(monitor.table["step"])) == [4, 5]
+
+
+def test_dips_are_announced_of_probes_and_cliffs_of_everything():
+    monitor = probes.Monitor(small_gpt2.model(), watch="*")
+    monitor.log(loss=1.0, **{"accuracy.0": 1.0})
+    monitor.series("loss")
+    kinds = {name: detector.kinds for name, detector in monitor.watched.detectors.items()}
+    assert kinds["loss"] == kinds["accuracy.0"] == ("cliff",)
+    assert kinds["qk.effective_rank"] == kinds["ov.marginalized_effective_rank.4"] == ("cliff", "dip")
+
+
 def test_a_scalar_that_is_none_costs_no_other(caplog):
     monitor = probes.Monitor(small_gpt2.model())
     for loss in (1.0, torch.zeros(2), 3.0):
@@ -269,11 +313,12 @@ def test_measuring_copies_no_weights_unless_drift_is_asked_for():
 def test_an_event_writes_the_weights_before_it_and_dense_ones_after_it(tmp_path):
     training = Training(steps=120)
     writer = RunWriter(tmp_path / "run", config=small_gpt2.CONFIG.to_dict())
-    adaptive, states = AdaptiveCheckpoints(writer, schedule=50), {}
+    adaptive, states, most_copies = AdaptiveCheckpoints(writer, schedule=50), {}, 0
     with probes.Monitor(training.model, checkpoints=adaptive, probes=["norm"]) as monitor:
         for step, loss in training:
             monitor.step(loss=loss)
             states[step] = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+            most_copies = max(most_copies, len(adaptive._copies))
             if step == 60:
                 monitor._announce(event(45, announced=60))
     writer.close()
@@ -283,6 +328,7 @@ def test_an_event_writes_the_weights_before_it_and_dense_ones_after_it(tmp_path)
     around = [s for s in run.steps if 39 <= s <= 60]
     assert len(around) >= 7  # what the ring held from before the event on
     assert max(np.diff(around)) <= 5
+    assert most_copies == 16
     after = [s for s in run.steps if 60 < s <= 90]
     assert max(np.diff([60, *after, 90])) <= 2  # dense until twice the event's step
     assert [s for s in run.steps if s > 90] == [100, 120]
