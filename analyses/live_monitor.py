@@ -168,7 +168,9 @@ def _draw_one(ax: Axes, one: Watched, series: str) -> None:
             xytext=(event.step, height),
             arrowprops={"arrowstyle": "->", "color": ANNOUNCED, "linewidth": 1.5},
         )
-        ax.plot(event.step, height, "o", color=ANNOUNCED, label="announced" if number == 0 else None)
+        ax.plot(
+            event.step, height, "o", color=ANNOUNCED, label="announced, at the arrow's end" if number == 0 else None
+        )
     ax.set_xscale("log")
     ax.set_xlabel("step")
     if ax.get_legend_handles_labels()[0]:
