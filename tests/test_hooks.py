@@ -29,7 +29,8 @@ TOKENS = torch.randint(20, (80, 8), generator=torch.Generator().manual_seed(7))
 EVENT = probes.Event("loss", "cliff", 6, 5, 7, 7, 0.5, 1e-6)
 
 pytestmark = [
-    pytest.mark.xdist_group("hooks"),  # importing both trainers takes longer than the tests: one worker does it
+    pytest.mark.slow,  # importing both trainers takes longer than the tests, so
+    pytest.mark.xdist_group("hooks"),  # one worker does it
     # Lightning on a newer torch, and what it says of how it is used here
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
@@ -207,7 +208,6 @@ def test_an_announcement_makes_the_trainer_save_and_evaluate_there(tmp_path, mon
     assert_same_numbers(callback.monitor.table, step_7, [7])
 
 
-@pytest.mark.slow
 def test_several_processes_save_and_evaluate_together_though_one_knows_of_the_event(tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     with subprocess.Popen([*launch, "-m", "tests.trainer_process", str(tmp_path)], cwd=ROOT) as launched:
