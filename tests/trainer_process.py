@@ -13,7 +13,7 @@ import transformers
 
 from probes.monitor import Monitor
 from probes.monitor.hooks.huggingface import MonitorCallback
-from tests.test_hooks import EVENT, trainer
+from tests.other_trainers import EVENT, trainer
 
 
 class Seen(transformers.TrainerCallback):

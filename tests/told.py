@@ -1,0 +1,48 @@
+"""A small run as a sink is told of it, and TensorBoard's own reader."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from probes.monitor.sinks import Sink
+from probes.online import Event
+from probes.tables import as_table
+
+EVENT = Event("loss", "cliff", 12.5, 10.0, 15.0, announced=20, strength=0.5, p_value=1e-4)
+
+
+def measurement(step: int, value: float = 1.0) -> pd.DataFrame:
+    """Two heads of ov with an effective rank, and one of qk with a marginalized rank at k = 4."""
+    return as_table(
+        {
+            "run": ["a, b"] * 3,
+            "step": [step] * 3,
+            "layer": [0, 0, 1],
+            "head": [0, 1, 0],
+            "circuit": ["ov", "ov", "qk"],
+            "probe": ["effective_rank", "effective_rank", "marginalized_effective_rank"],
+            "component": pd.array([None, None, 4], dtype="Int64"),
+            "value": [value, value + 2, math.nan],
+            "why_missing": [None, None, "zero\nmatrix"],
+        },
+        {"definitions": {"effective_rank": "Roy & Vetterli"}},
+    )
+
+
+def tell(sink: Sink, steps: range) -> None:
+    """A run: a loss at every step, a measurement at every tenth, an event at step 20."""
+    for step in steps:
+        sink.scalars(step, {"loss": 1.0 / (step + 1)})
+        if step % 10 == 0:
+            sink.rows(measurement(step, float(step)))
+        if step == EVENT.announced:
+            sink.event(EVENT)
+
+
+def accumulated(folder: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return events
