@@ -46,7 +46,7 @@ def singular_values(matrix: Any) -> Any:
     """
     given = read(matrix, "matrix")
     if is_thin(given):
-        values = values_from_grams(Grams.of(*flat(given)))
+        values = values_from_grams(Grams.of(flat(given)))
         if not torch.isfinite(values).all():
             require_finite(given, "matrix")
         return in_kind(values.reshape(*given.shape[:-2], -1), matrix)

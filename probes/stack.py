@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from probes.effective_rank import spectrum_rank
-from probes.grams import Grams, overlap
+from probes.grams import Factors, Grams, Remembered, gathered, in_parts, overlap
 from probes.matrices import Factored, Matrix, factors, is_thin, read
 from probes.spectra import singular_values, values_from_grams
 from probes.subspaces import moved, moved_from_grams, outside_from_grams, part_outside
@@ -23,33 +23,50 @@ _LARGE = 1e150
 
 
 class Stack:
-    """Matrices [head, rows, columns]."""
+    """Matrices [head, rows, columns]; thin factored ones may be several of one shape, one after the other."""
 
-    def __init__(self, matrix: Matrix, grams: Grams | None = None) -> None:
-        given = read(matrix, "matrix")
-        self.shape: tuple[int, ...] = tuple(given.shape)
-        if grams is None and is_thin(given):
-            grams = Grams.of(*factors(given))
-        self.matrix, self.grams = given, grams
+    def __init__(self, *matrices: Matrix, remembered: Remembered | None = None) -> None:
+        given = [read(matrix, "matrix") for matrix in matrices]
+        self.heads: list[int] = [matrix.shape[0] for matrix in given]
+        """How many there are of each of the matrices handed in."""
+        self.shape: tuple[int, ...] = (sum(self.heads), *given[0].shape[1:])
+        self._matrix, self.grams = given[0], None
+        thin = [factors(matrix) for matrix in given if is_thin(matrix)]
+        if thin:
+            self.grams = Grams(tuple(thin), *remembered) if remembered else _grams(thin)
         # NaN and infinity survive sums of squares: the small matrices tell of the large ones
-        squares = [grams.squared_norm] if grams else [p.double().square().sum((-2, -1)) for p in _parts(given)]
+        squares = [self.grams.squared_norm] if self.grams else [_energy(part) for part in _parts(self._matrix)]
         self.is_usable: Bool[Tensor, " head"] = torch.stack([square < _LARGE for square in squares]).all(0)
         if not self.is_usable.all():
-            keep = self.is_usable[:, None, None]
-            parts = [torch.where(keep, part, torch.zeros((), dtype=part.dtype)) for part in _parts(given)]
-            self.matrix = Factored(*parts) if isinstance(given, Factored) else parts[0]
-            self.grams = Grams.of(*parts) if grams else None
+            self._put_zeros()
+
+    def _put_zeros(self) -> None:
+        """In place of the heads that cannot be used."""
+        if self.grams is None:
+            parts = [_zeros_unless(self.is_usable, part) for part in _parts(self._matrix)]
+            self._matrix = Factored(*parts) if isinstance(self._matrix, Factored) else parts[0]
+            return
+        pairs = zip(in_parts(self.is_usable, self.grams.parts), self.grams.parts, strict=True)
+        self.grams = _grams([(_zeros_unless(keep, left), _zeros_unless(keep, right)) for keep, (left, right) in pairs])
 
     def __len__(self) -> int:
         """How many heads."""
         return self.shape[0]
 
     @property
+    def matrix(self) -> Tensor | Factored:
+        """The heads as one matrix."""
+        if self.grams is None:
+            return self._matrix
+        return Factored(*self.grams.at(torch.ones(len(self), dtype=torch.bool)))
+
+    @property
     def mT(self) -> "Stack":  # noqa: N802 (the array libraries' own name for it)
         """The same heads transposed; nothing is computed again."""
         transposed = object.__new__(Stack)
-        transposed.matrix, transposed.grams = self.matrix.mT, self.grams.mT if self.grams else None
-        transposed.shape, transposed.is_usable = (len(self), *self.shape[:0:-1]), self.is_usable
+        transposed._matrix, transposed.grams = self._matrix.mT, self.grams.mT if self.grams else None
+        transposed.heads, transposed.shape = self.heads, (len(self), *self.shape[:0:-1])
+        transposed.is_usable = self.is_usable
         for name in ("values", "rank", "is_zero", "why_not"):  # of which a transpose has the same
             if name in self.__dict__:
                 transposed.__dict__[name] = self.__dict__[name]
@@ -101,5 +118,18 @@ class Stack:
         return moved_from_grams(before.grams, self.grams, overlap(before.grams, self.grams))
 
 
+def _grams(thin: list[Factors]) -> Grams:
+    """Of factors that other probes will read again."""
+    return Grams.of(*((gathered(left), gathered(right)) for left, right in thin))
+
+
 def _parts(matrix: Tensor | Factored) -> tuple[Tensor, ...]:
     return factors(matrix) if isinstance(matrix, Factored) else (matrix,)
+
+
+def _energy(part: Tensor) -> Tensor:
+    return part.double().square().sum((-2, -1))
+
+
+def _zeros_unless(keep: Bool[Tensor, " head"], part: Tensor) -> Tensor:
+    return torch.where(keep[:, None, None], part, torch.zeros((), dtype=part.dtype))

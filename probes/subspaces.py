@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from probes.grams import Grams, overlap, product
+from probes.grams import Grams, inner_product, overlap, product
 from probes.matrices import Factored, factors, in_kind, is_thin, read, require_moderate, require_same_shape
 from probes.spectra import GRAM_ERROR, flat, frobenius_norm, thin_svd_tensors
 
@@ -139,7 +139,7 @@ def moved(before: Tensor | Factored, after: Tensor | Factored, rank: int | None 
 def _grams(first: Factored, second: Factored) -> tuple[Grams, Grams, torch.Size]:
     """Both as stacks of one length, and the shape of the batch that they make."""
     batch = torch.broadcast_shapes(first.shape[:-2], second.shape[:-2])
-    a, b = (Grams.of(*flat(_expanded(matrix, batch))) for matrix in (first, second))
+    a, b = (Grams.of(flat(_expanded(matrix, batch))) for matrix in (first, second))
     return a, b, batch
 
 
@@ -152,7 +152,7 @@ def outside_from_grams(
     out on orthonormal bases instead.
     """
     rows = earlier.of_right
-    inside = (product(final.of_left.matrix, shared) * product(shared, rows.inverse)).sum((-2, -1))
+    inside = inner_product(product(final.of_left.matrix, shared), product(shared, rows.inverse))
     squared = final.squared_norm - inside
     outside, norm = squared.clamp(min=0).sqrt(), final.squared_norm.clamp(min=0).sqrt()
     # the factors may cancel in the product; what rounds is their size, not that of the product

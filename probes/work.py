@@ -10,20 +10,19 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
 import torch
 from threadpoolctl import ThreadpoolController
-from torch import Tensor
 
 from checkpoints import Checkpoint
 from checkpoints.run import Entry
 from probes.catalogue import PROBES, Numbers, Probe
-from probes.circuits import Circuit, read_layer
-from probes.grams import Definite, Grams
-from probes.matrices import factors, is_thin
+from probes.circuits import Circuit, Matrix, read_layer
+from probes.grams import Grams, Remembered
+from probes.matrices import is_thin
 from probes.stack import Stack
 from probes.tables import as_table
 
@@ -52,9 +51,6 @@ class Task:
 
     now: Entry
     before: Entry | None
-
-
-Remembered = tuple[Definite, Definite, Tensor]
 
 
 class GramMemory:
@@ -125,24 +121,23 @@ def measure_checkpoint(work: Work, task: Task) -> tuple[pd.DataFrame, str | None
 
 def _measured(work: Work, task: Task) -> pd.DataFrame:
     now = _opened(work, task.now)
-    others: dict[str, Checkpoint | str] = {
-        suffix: _readable(work, entry, "the reference") for suffix, entry in work.references.items()
-    }
+    references = {suffix: _readable(work, entry, "the reference") for suffix, entry in work.references.items()}
     before: Checkpoint | str = "no checkpoint before this one"
     if task.before:
         before = _readable(work, task.before, "the checkpoint before")
     rows = Rows(work.run, task.now.step)
     for layer in sorted({layer for _, layer in work.heads}):
         stacks = _stacks(work, task.now, now, layer)
-        _add(rows, work, layer, stacks, "now", "", None)
-        for suffix, other in others.items():
-            entry = work.references[suffix]
-            compared = stacks if entry.label == task.now.label else _compared(work, entry, other, layer)
-            _add(rows, work, layer, stacks, "now and reference", suffix, compared)
-        compared = _compared(work, task.before, before, layer) if task.before else str(before)
-        _add(rows, work, layer, stacks, "now and before", "", compared)
+        add = partial(_add, rows, work, layer, stacks)
+        add("now", None)
+        # what is compared with gets no name here, so that it is gone before the next is read
+        for suffix, entry in work.references.items():
+            is_now = entry.label == task.now.label
+            add("now and reference", stacks if is_now else _compared(work, entry, references[suffix], layer), suffix)
+        add("now and before", _compared(work, task.before, before, layer))
         if task.before:
             _MEMORY.forget(work.token, task.before.label, layer, keep=[e.label for e in work.references.values()])
+        del stacks, add
     return rows.table()
 
 
@@ -163,51 +158,63 @@ def _readable(work: Work, entry: Entry, what: str) -> Checkpoint | str:
     return checkpoint
 
 
-def _compared(work: Work, entry: Entry, checkpoint: Checkpoint | str, layer: int) -> dict[str, Stack] | str:
+Stacks = dict[tuple[str, ...], Stack]
+"""The circuits of one layer, those of one shape together: what is done to small matrices is done to many at once."""
+
+
+def _compared(work: Work, entry: Entry | None, checkpoint: Checkpoint | str, layer: int) -> Stacks | str:
     """The circuits of a layer to compare with, or why there are none."""
-    if isinstance(checkpoint, str):
-        return checkpoint
+    if entry is None or isinstance(checkpoint, str):
+        return str(checkpoint)
     try:
         return _stacks(work, entry, checkpoint, layer)
     except UNREADABLE as error:
         return f"{entry.label}, which it is compared with, cannot be read: {error}"
 
 
-def _stacks(work: Work, entry: Entry, checkpoint: Checkpoint, layer: int) -> dict[str, Stack]:
+def _stacks(work: Work, entry: Entry, checkpoint: Checkpoint, layer: int) -> Stacks:
     """The circuits of one layer."""
     wanted = {name: circuit for name, circuit in work.circuits.items() if (name, layer) in work.heads}
     stacks = {}
-    for name, matrix in read_layer(wanted, checkpoint, layer).items():
-        key, known = (work.token, entry.label, name, layer), None
-        if is_thin(matrix):
-            remembered = _MEMORY.get(key)
-            known = Grams(*factors(matrix), *remembered) if remembered else None
-        stacks[name] = Stack(matrix, known)
-        if known is None and stacks[name].grams is not None and stacks[name].is_usable.all():
-            _MEMORY.put(key, stacks[name].grams)
+    for names, matrices in _by_shape(read_layer(wanted, checkpoint, layer)).items():
+        key = (work.token, entry.label, names, layer)
+        remembered = _MEMORY.get(key)
+        stacks[names] = Stack(*matrices, remembered=remembered)
+        if remembered is None and stacks[names].grams is not None and stacks[names].is_usable.all():
+            _MEMORY.put(key, stacks[names].grams)
     return stacks
 
 
+def _by_shape(matrices: dict[str, Matrix]) -> dict[tuple[str, ...], list[Matrix]]:
+    """Thin matrices of one shape together, each of the others on its own."""
+    groups: dict[tuple, list[str]] = {}
+    for name, matrix in matrices.items():
+        alike = (*matrix.shape[1:], matrix.inner) if is_thin(matrix) else (name,)
+        groups.setdefault(alike, []).append(name)
+    return {tuple(names): [matrices[name] for name in names] for names in groups.values()}
+
+
 def _add(
-    rows: "Rows",
-    work: Work,
-    layer: int,
-    stacks: dict[str, Stack],
-    reads: str,
-    suffix: str,
-    others: dict[str, Stack] | str | None,
+    rows: "Rows", work: Work, layer: int, stacks: Stacks, reads: str, others: Stacks | str | None, suffix: str = ""
 ) -> None:
     """The rows of all probes that read this."""
     for name in work.probes:
         probe = PROBES[name]
         if probe.reads != reads:
             continue
-        for circuit, now in stacks.items():
-            if isinstance(others, str):
+        found: dict[str, Numbers] = {}
+        for names, now in stacks.items():
+            if others is None:
+                numbers = _numbers(probe, now, None, work.components)
+            elif isinstance(others, str):
                 numbers = _nothing(len(now), 1, others)
+            elif names in others:
+                numbers = _numbers(probe, now, others[names], work.components)
             else:
-                numbers = _numbers(probe, now, None if others is None else others[circuit], work.components)
-            rows.add(layer, circuit, name + suffix, probe.components is not None, numbers)
+                numbers = _nothing(len(now), 1, "the shapes of the circuits are others in the checkpoint compared with")
+            found.update(zip(names, numbers.split(now.heads), strict=True))
+        for circuit in sorted(found, key=list(work.circuits).index):
+            rows.add(layer, circuit, name + suffix, probe.components is not None, found[circuit])
 
 
 def _numbers(probe: Probe, now: Stack, other: Stack | None, components: int) -> Numbers:
@@ -237,33 +244,27 @@ class Rows:
 
     run: str
     step: int
-    blocks: list[dict] = field(default_factory=list)
+    blocks: list[tuple[int, str, str, bool, Numbers]] = field(default_factory=list)
 
     def add(self, layer: int, circuit: str, probe: str, has_components: bool, numbers: Numbers) -> None:
         """The numbers of all heads of one circuit in one layer."""
-        heads, components = numbers.values.shape
-        self.blocks.append(
-            {
-                "layer": np.full(heads * components, layer),
-                "head": np.repeat(np.arange(heads), components),
-                "circuit": [circuit] * (heads * components),
-                "probe": [probe] * (heads * components),
-                "component": np.tile(np.arange(components), heads) if has_components else np.full(heads, -1),
-                "value": numbers.values.reshape(-1),
-                "why_missing": [reason for reasons in numbers.why_missing for reason in reasons],
-            }
-        )
+        self.blocks.append((layer, circuit, probe, has_components, numbers))
 
     def table(self) -> pd.DataFrame:
-        """All of them, sorted by layer, head and circuit as they were added."""
-        count = sum(len(block["layer"]) for block in self.blocks)
-        joined = {
-            name: np.concatenate([block[name] for block in self.blocks])
-            if name in ("layer", "head", "component", "value")
-            else [item for block in self.blocks for item in block[name]]
-            for name in ("layer", "head", "circuit", "probe", "component", "value", "why_missing")
+        """All of them, in the order in which they were added."""
+        layers, circuits, probes, has_components, numbers = zip(*self.blocks, strict=True)
+        shapes = [block.values.shape for block in numbers]
+        sizes = [heads * components for heads, components in shapes]
+        component = np.concatenate([np.tile(np.arange(components), heads) for heads, components in shapes])
+        columns = {
+            "run": [self.run] * sum(sizes),
+            "step": np.full(sum(sizes), self.step),
+            "layer": np.repeat(layers, sizes),
+            "head": np.concatenate([np.repeat(np.arange(heads), components) for heads, components in shapes]),
+            "circuit": np.repeat(np.array(circuits, dtype=object), sizes),
+            "probe": np.repeat(np.array(probes, dtype=object), sizes),
+            "component": pd.arrays.IntegerArray(component, np.repeat(np.logical_not(has_components), sizes)),
+            "value": np.concatenate([block.values.reshape(-1) for block in numbers]),
+            "why_missing": [reason for block in numbers for reasons in block.why_missing for reason in reasons],
         }
-        component = np.asarray(joined.pop("component"))
-        masked = pd.arrays.IntegerArray(component.astype(np.int64), component < 0)
-        columns = {"run": [self.run] * count, "step": np.full(count, self.step), "component": masked, **joined}
         return as_table(columns)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,12 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import probes
-from checkpoints import open_run
+from checkpoints import Tensors, open_run
 from checkpoints.audit import audit
 from probes.__main__ import app
 from probes.catalogue import PROBES, Numbers, Probe
 from probes.circuits import ov, qk
+from probes.matrices import Factored
 from tests.walking_run import HEADS, LAYERS, STEPS, write_run
 
 
@@ -160,6 +162,56 @@ def test_folded_circuits_carry_their_name_into_the_table(tmp_path):
         probes.measure(open_run(path), circuits=("vo",))
 
 
+def test_circuits_of_one_shape_are_measured_together_and_do_not_touch_each_other(tmp_path):
+    path = write_run(tmp_path / "walk", STEPS)
+    tensors = dict(open_run(path).checkpoint(200))
+    tensors["h.1.attn.c_proj.weight"][3, 5] = torch.nan  # of the first head
+    save_file(tensors, path / "step200.safetensors")
+    run = open_run(path)
+    together = probes.measure(run, ("ov", "qk"), audit=False)
+    for circuit in ("ov", "qk"):
+        rows = together[together["circuit"] == circuit].reset_index(drop=True)
+        pd.testing.assert_frame_equal(rows, probes.measure(run, circuit, audit=False), check_exact=True)
+    broken = together[together["why_missing"] == "the weights are not finite"]
+    assert not broken.empty
+    assert len(broken[["circuit", "layer", "head", "step"]].drop_duplicates()) == 1
+    assert tuple(broken.iloc[0][["circuit", "layer", "head", "step"]]) == ("ov", 1, 0, 200)
+
+
+def test_circuits_of_several_shapes_keep_their_order_and_their_numbers(run):
+    def cut(inner: int, tensors: Tensors) -> Factored:
+        rows = tensors["h.0.attn.c_attn.weight"][None, None]
+        return Factored(rows[..., :inner], rows[..., :inner].mT)
+
+    circuits = {f"inner_{name}": partial(cut, inner) for name, inner in {"a": 8, "b": 5, "c": 8, "full": 24}.items()}
+    table = probes.measure(run, circuits, probes=("norm", "subspace_drift"), audit=False)
+    assert list(table["circuit"].unique()) == list(circuits)
+    norms = {name: probes.by_head(table, "norm", name) for name in circuits}
+    pd.testing.assert_frame_equal(norms["inner_a"], norms["inner_c"])
+    for name, inner in {"inner_b": 5, "inner_full": 24}.items():
+        by_hand = [np.linalg.norm(cut(inner, run.checkpoint(step)).dense()) for step in run.steps]
+        np.testing.assert_allclose(norms[name].to_numpy().ravel(), by_hand, rtol=1e-12)
+
+
+def test_circuits_whose_shapes_part_are_not_compared_and_say_so(tmp_path):
+    path = write_run(tmp_path / "walk", [0, 1, 2])
+
+    def values(tensors: Tensors) -> Factored:
+        rows = tensors["h.0.attn.c_attn.weight"][None, None]
+        inner = 8 if "note" not in tensors else 5
+        return Factored(rows[..., :inner], rows[..., :inner].mT)
+
+    def keys(tensors: Tensors) -> Factored:
+        rows = tensors["h.0.attn.c_attn.weight"][None, None]
+        return Factored(rows[..., 8:16], rows[..., 8:16].mT)
+
+    save_file({**open_run(path).checkpoint(2), "note": torch.zeros(1)}, path / "step2.safetensors")
+    table = probes.measure(open_run(path), {"values": values, "keys": keys}, audit=False)
+    assert table.loc[table["probe"] == "norm", "value"].notna().all()
+    distances = table[table["probe"].str.contains("distance") & (table["step"] < 2)]
+    assert (distances["why_missing"] == "the shapes of the circuits are others in the checkpoint compared with").all()
+
+
 def test_a_new_probe_appears_in_the_table_and_on_the_command_line(run, monkeypatch):
     def largest(now) -> Numbers:
         """The largest singular value."""
@@ -249,7 +301,7 @@ def test_the_command_measures_and_says_what_is_wrong(path, table, tmp_path):
 MEMORY = """
 import sys
 import probes
-from checkpoints import open_run
+from checkpoints import Tensors, open_run
 from tests.memory import peak, reset_peak
 probes.measure(open_run(sys.argv[2]), audit=False, keep=sys.argv[3] + "-first")
 baseline = reset_peak()

@@ -31,8 +31,7 @@ class Weight:
             sizes["head"] = heads
         if "part" not in self.axes:
             return einops.rearrange(stored, f"{self.axes} -> {into}", **sizes)
-        # one head of a fused matrix is spread over all of it: gather it once rather than at every use
-        return einops.rearrange(stored, f"{self.axes} -> part {into}", part=3, **sizes)[self.part].contiguous()
+        return einops.rearrange(stored, f"{self.axes} -> part {into}", part=3, **sizes)[self.part]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,11 @@ class Numbers:
         """One number per head; NaN where there is a reason."""
         missing = np.array([reason is not None for reason in reasons])
         return Numbers(np.where(missing, np.nan, values)[:, None], [[reason] for reason in reasons])
+
+    def split(self, heads: list[int]) -> list["Numbers"]:
+        """The numbers of so many heads, of the next so many, and so on."""
+        ends = list(accumulate(heads, initial=0))
+        return [Numbers(self.values[a:b], self.why_missing[a:b]) for a, b in pairwise(ends)]
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ def of_spectrum(function: Callable, now: Stack) -> Numbers:
     """A number that a spectrum has, for the heads that have one."""
     values, has = np.full(len(now), np.nan), now.has_spectrum
     if has.any():
-        values[has] = function(now.values[has].numpy())
+        values[has] = function(now.values.numpy()[has])
     return Numbers.of(values, now.why_not)
 
 

@@ -14,7 +14,7 @@ def measure(now: Stack, *, components: int) -> Numbers:
     ranks = np.where(now.has_spectrum, now.rank.numpy(), 0)
     for rank in np.unique(ranks[ranks > 0]):  # heads of one rank at a time: as many components can be taken out of each
         heads, count = ranks == rank, min(components, int(rank))
-        values[heads, :count] = spectrum_marginalized_effective_rank(now.values[heads].numpy(), count - 1)
+        values[heads, :count] = spectrum_marginalized_effective_rank(now.values.numpy()[heads], count - 1)
     for rank, why in zip(ranks.tolist(), now.why_not, strict=True):
         missing = why or f"only {rank} non-zero singular value{'s' * (rank > 1)}"
         reasons.append([None if k < rank else missing for k in range(components)])
