@@ -34,6 +34,7 @@ class Stack:
         thin = [factors(matrix) for matrix in given if is_thin(matrix)]
         if thin:
             self.grams = Grams(tuple(thin), *remembered) if remembered else _grams(thin)
+            self._matrix = Factored(*self.grams.parts[0])  # so that what the heads were gathered from can go
         # NaN and infinity survive sums of squares: the small matrices tell of the large ones
         squares = [self.grams.squared_norm] if self.grams else [_energy(part) for part in _parts(self._matrix)]
         self.is_usable: Bool[Tensor, " head"] = torch.stack([square < _LARGE for square in squares]).all(0)
