@@ -11,12 +11,15 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float32, Float64
 from torch import Tensor
 
 _BLOCK_BYTES = 2**20
 _SMALL = 10**6
 """Multiplications; up to here OpenBLAS multiplies without copying its input first."""
+_FEWEST_COLUMNS = 128
+"""With fewer in a piece, adding the pieces up takes longer than is won."""
+_HEADS = 4
 
 
 def product(
@@ -201,6 +204,34 @@ def overlap(of: Grams, with_: Grams) -> Float64[Tensor, "n _ _"]:
     found = torch.empty(*mine.shape[:2], theirs.shape[-1], dtype=torch.float64, device=mine.device)
     rooms = in_parts(found, of.parts)
     for (_, right), (_, other), room in zip(of.parts, with_.parts, rooms, strict=True):
+        width = _SMALL // (right.shape[-2] * other.shape[-2])
+        if width >= _FEWEST_COLUMNS and _is_float_by_columns(right) and _is_float_by_columns(other):
+            _add_up(right.mT.numpy(), other.mT.numpy(), room.numpy(), width)
+            continue
         for rows, (a, b) in in_blocks(right, other):
             product(a, b.mT, out=room[rows])
     return found
+
+
+def _is_float_by_columns(stack: Tensor) -> bool:
+    return stack.dtype == torch.float32 and _is_transposed(stack) and _is_for_numpy(stack)
+
+
+def _add_up(
+    a: Float32[np.ndarray, "n columns i"], b: Float32[np.ndarray, "n columns k"], out: np.ndarray, width: int
+) -> None:
+    """a^T b, so many columns at a time: as products that OpenBLAS takes for small, of what is still in the cache."""
+    columns = a.shape[1]
+    width = -(-columns // -(-columns // width))  # of one size, as far as they divide
+    room_a, room_b = np.empty((_HEADS, width, a.shape[2])), np.empty((_HEADS, width, b.shape[2]))
+    for head in range(0, len(a), _HEADS):
+        heads = slice(head, head + _HEADS)
+        for start in range(0, columns, width):
+            piece = heads, slice(start, start + width)
+            n, size = a[piece].shape[:2]
+            np.copyto(room_a[:n, :size], a[piece])
+            np.copyto(room_b[:n, :size], b[piece])
+            if start == 0:
+                np.matmul(room_a[:n, :size].mT, room_b[:n, :size], out=out[heads])
+            else:
+                out[heads] += np.matmul(room_a[:n, :size].mT, room_b[:n, :size])

@@ -51,6 +51,13 @@ def test_parts_that_lie_in_memory_differently_are_one_stack(dtype):
     torch.testing.assert_close(overlap(grams, other.mT), right @ torch.cat((right[5:], right[:5])).mT)
 
 
+@pytest.mark.parametrize("columns", [768, 1000, 241])  # in pieces of one size, with a shorter last one, and in one
+def test_an_overlap_in_pieces_is_the_overlap(columns):
+    first, second = drawn(6, columns, 64).float(), drawn(6, columns, 60).float()
+    of, with_ = (Grams.of((drawn(6, 70, right.shape[-1]).float(), right.mT)) for right in (first, second))
+    torch.testing.assert_close(overlap(of, with_), first.double().mT @ second.double(), rtol=1e-12, atol=1e-11)
+
+
 def test_gathering_copies_only_what_is_spread_out():
     fused = drawn(40, 3, 5, 8)
     spread = fused.permute(1, 2, 0, 3)[1]
