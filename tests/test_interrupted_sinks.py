@@ -41,12 +41,17 @@ def test_a_resumed_csv_has_every_step_once(tmp_path):
     assert pd.read_csv(tmp_path / "events.csv")["announced"].to_list() == [20]
 
 
-@pytest.mark.parametrize("is_closed", [True, False])
-def test_a_resumed_parquet_has_every_step_once(tmp_path, is_closed):
-    sink = Parquet(tmp_path / "t.parquet")
+def tell_parquet(path: Path, is_closed: bool) -> None:
+    """Twenty-five steps, and then it is closed or simply gone."""
+    sink = Parquet(path)
     tell(sink, range(25))
     if is_closed:
         sink.close()
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_resumed_parquet_has_every_step_once(tmp_path, is_closed):
+    tell_parquet(tmp_path / "t.parquet", is_closed)
     sink = Parquet(tmp_path / "t.parquet", resume=True)
     sink.scalars(15, {"loss": 1.0})
     sink.rows(measurement(17))
@@ -58,10 +63,7 @@ def test_a_resumed_parquet_has_every_step_once(tmp_path, is_closed):
 
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_a_parquet_that_is_resumed_and_told_nothing_keeps_what_it_has(tmp_path, is_closed):
-    sink = Parquet(tmp_path / "t.parquet")
-    tell(sink, range(25))
-    if is_closed:
-        sink.close()
+    tell_parquet(tmp_path / "t.parquet", is_closed)
     Parquet(tmp_path / "t.parquet", resume=True).close()
     assert read_table(tmp_path / "t.parquet")["step"].unique().tolist() == [0, 10, 20]
 
