@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-fast lint bench figures clean
+.PHONY: help rooms demo test test-fast lint bench figures clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -45,6 +45,9 @@ test: $(READY)  ## set-up and all tests
 
 test-fast: $(READY)  ## the tests that take seconds
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not slow'
+
+rooms: $(READY)  ## who imports whom inside probes, room by room
+	$(BIN)/python -m tests.import_graph
 
 lint: $(READY)  ## ruff and pyright
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ import torch
 import probes
 from checkpoints import Checkpoint, Run
 from probes.circuits import Circuit, circuits_of
-from probes.matrices import factors
+from probes.matrices.factored import factors
 
 REMOVED = 4  # largest k of the marginalized rank
 

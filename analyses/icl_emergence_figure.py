@@ -12,7 +12,7 @@ from analyses.emergence import CONTROL, HORIZONS, Emergence, accuracy, emergence
 from analyses.mode_reach import draw_reach
 from analyses.study import Curve, curve, metric, shade, show
 from analyses.verdicts import average
-from probes.mode_shapes import fit_shapes
+from probes.series.growth import fit_growth
 
 AXIS = "step / step of emergence"
 
@@ -118,7 +118,7 @@ def _draw_heads(axes: np.ndarray, studies: dict[int, list[Emergence]]) -> None:
     modes = study.alignment.trajectories
     modes = modes.query("circuit == 'qk' and layer == @layer and head == @head")
     for (mode, values), colour in zip(modes.groupby("mode"), mode_colours(4), strict=True):
-        fit = fit_shapes(values["measured"].to_numpy(), values["step"].to_numpy())["logistic"]
+        fit = fit_growth(values["measured"].to_numpy(), values["step"].to_numpy())["logistic"]
         axes[2].plot(
             values["step"] / study.anchor,
             values["measured"],

@@ -48,7 +48,7 @@ class Watched:
 
     def told(self, series: str) -> list[probes.Event]:
         """What was announced of one series."""
-        return [event for event in self.events if event.series == series]
+        return [event for event in self.events if event.metric == series]
 
     def pairs(self, series: str) -> list[tuple[float, probes.Event | None]]:
         """Each true step with the announcement nearest to it, if that is within a factor of 1.5."""
@@ -164,7 +164,7 @@ def _draw_one(ax: Axes, one: Watched, series: str) -> None:
         ax.plot([event.low, event.high], [height, height], color=ANNOUNCED, linewidth=3, alpha=0.5)
         ax.annotate(
             "",
-            xy=(event.announced, height),
+            xy=(event.detected_at, height),
             xytext=(event.step, height),
             arrowprops={"arrowstyle": "->", "color": ANNOUNCED, "linewidth": 1.5},
         )
@@ -206,7 +206,7 @@ def judgements(watched: dict[str, list[Watched]]) -> list[Verdict]:
             "(ours) the drop of the test loss is announced when modular addition groks",
             "section 5",
             f"{_count(modular)}. {_timing(modular, 'its half-time')}; delays in steps: "
-            + ", ".join(f"{e.announced - t:.0f}" for t, e in modular if e),
+            + ", ".join(f"{e.detected_at - t:.0f}" for t, e in modular if e),
             _share(modular, True),
             "half-time: halfway from the top of the test loss to its end",
         ),
@@ -224,7 +224,7 @@ Pairs = list[tuple[float, probes.Event | None]]
 
 
 def _is_in_order(pairs: Pairs) -> bool:
-    when = [event.announced for _, event in pairs if event]
+    when = [event.detected_at for _, event in pairs if event]
     return when == sorted(when)
 
 
@@ -233,7 +233,7 @@ def _count(pairs: Pairs) -> str:
 
 
 def _timing(pairs: Pairs, what: str) -> str:
-    return f"announced at {_ratios([event.announced / true for true, event in pairs if event])} of {what}"
+    return f"announced at {_ratios([event.detected_at / true for true, event in pairs if event])} of {what}"
 
 
 def _ratios(values: list[float]) -> str:

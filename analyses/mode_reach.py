@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 import probes
 from analyses.verdicts import FAILS, HOLDS, IN_PART, Verdict, average
 from checkpoints import open_run
-from probes.mode_shapes import SHAPES
+from probes.series.growth import SHAPES
 
 YARDSTICK = Path(__file__).parents[1] / "checkpoints" / "reference" / "linear-icl"
 COUNTED = 0.1  # of the largest mode of the head

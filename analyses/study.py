@@ -36,7 +36,7 @@ class Study:
         return head_curves(self.run, [self.end(horizon) for horizon in self.horizons], self.spacing)
 
     @cached_property
-    def alignment(self) -> probes.Shapes:
+    def alignment(self) -> probes.GrowthFits:
         """How the modes grew."""
         return probes.align(self.run)
 

@@ -17,8 +17,8 @@ from benchmarks.clock import beside_the_first, best_of_turns
 from checkpoints import Heads, Run, open_run
 from checkpoints.audit import audit
 from probes.circuits import ov, qk
-from probes.engines import Processes
-from probes.work import one_thread
+from probes.measuring.checkpoint import one_thread
+from probes.measuring.engines import Processes
 
 
 def synthetic(path: Path, count: int, layers: int = 12, width: int = 768, heads: int = 12) -> Run:
@@ -141,7 +141,7 @@ from checkpoints import open_run
 from tests.memory import peak, reset_peak
 probes.measure(open_run(sys.argv[1]), audit=False)
 before = reset_peak()
-probes.measure(open_run(sys.argv[2]), audit=False, keep=sys.argv[3])
+probes.measure(open_run(sys.argv[2]), audit=False, resume_dir=sys.argv[3])
 print(peak() - before)
 """
 

@@ -53,7 +53,7 @@ def open_run(
         run = _on_disk(Path(source))
     if config:
         run = replace(run, config={**run.config, **config})
-    return replace(run, described_heads=family) if family else run
+    return replace(run, family_override=family) if family else run
 
 
 def _on_disk(path: Path) -> Run:

@@ -61,7 +61,7 @@ class Run:
     theory: Mapping[str, Any] | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
     read_metrics: Callable[[], pd.DataFrame] = metrics_table
-    described_heads: Family | None = None
+    family_override: Family | None = None
     """How the attention weights are stored, where the caller had to say so."""
 
     @property
@@ -99,10 +99,10 @@ class Run:
     @cached_property
     def heads(self) -> HeadLayout:
         """Where the attention heads are, found from the names in a typical checkpoint."""
-        checkpoint = self.typical()
-        return find_heads(checkpoint.stored, self.config, label=checkpoint.label, family=self.described_heads)
+        checkpoint = self.representative_checkpoint()
+        return find_heads(checkpoint.stored, self.config, label=checkpoint.label, family=self.family_override)
 
-    def typical(self) -> Checkpoint:
+    def representative_checkpoint(self) -> Checkpoint:
         """A checkpoint with the tensors that most have; raises what is wrong with the first if none can be read.
 
         The first and the last that can be read are compared; only where they differ are all of them looked at.

@@ -79,7 +79,7 @@ def measure(
         str, typer.Option(help="What distances are measured against: final, steps, fractions of the last step.")
     ] = "final",
     removed: Annotated[int, typer.Option(min=0, help="Largest k of the marginalized effective rank.")] = 4,
-    engine: Annotated[str, typer.Option(help="here, processes, processes:N or dask://host:port.")] = "here",
+    engine: Annotated[str, typer.Option(help="serial, processes, processes:N or dask://host:port.")] = "serial",
     audited: Annotated[
         bool, typer.Option("--audit/--no-audit", help="Leave out steps whose weights cannot be theirs.")
     ] = True,
@@ -91,10 +91,10 @@ def measure(
     Results are kept beside the output as they come (OUTPUT.parts/). If the job is killed, the same command again goes
     on where it stopped. Exit code: 0 if all is measured, 1 if some checkpoints could not be, 2 if nothing was.
     """
-    from probes.engines import engine_named
-    from probes.measure import measure as measured
-    from probes.parts import remove_parts
-    from probes.tables import write_table
+    from probes.measuring.engines import engine_named
+    from probes.measuring.measure import measure as measured
+    from probes.measuring.partial_results import remove_partial_results
+    from probes.measuring.tables import write_table
 
     run = opened(source, revisions, heads)
     parts = output.with_name(output.name + ".parts")
@@ -109,14 +109,14 @@ def measure(
             removed=removed,
             audit=audited,
             engine=engine_named(engine),
-            keep=parts,
+            resume_dir=parts,
             progress=True,
         )
         write_table(table, output)
     except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error
     if not table.attrs["failed"]:
-        remove_parts(parts)
+        remove_partial_results(parts)
     missing = sum(table["value"].isna())
     typer.echo(f"{output}: {len(table)} numbers of {len(run.steps)} checkpoints ({missing} missing, with the reason)")
     if table.attrs["condemned"]:
@@ -168,8 +168,8 @@ def watch(
 @app.command("list")
 def list_() -> None:
     """What can be measured: the probes and circuits."""
-    from probes.catalogue import PROBES
     from probes.circuits import CIRCUITS
+    from probes.measuring.catalogue import PROBES
 
     typer.echo("Probes (what they read; definition; citation):")
     for probe in PROBES.values():

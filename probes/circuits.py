@@ -22,7 +22,7 @@ from torch import Tensor
 
 from checkpoints import Checkpoint, Heads, Run, Tensors
 from checkpoints.heads import HeadLayout
-from probes.matrices import Factored
+from probes.matrices.factored import Factored
 
 Matrix = Tensor | Factored
 Builder = Callable[[Tensors], Matrix]
@@ -221,7 +221,7 @@ def circuit_named(name: str) -> Callable[[Heads], Factored]:
 
 
 def _built(run: Run, name: str, build: Builder) -> BuiltCircuit:
-    shape = build(run.typical()).shape
+    shape = build(run.representative_checkpoint()).shape
     if len(shape) != 4:
         raise ValueError(f"circuit {name!r} is {tuple(shape)}; [layer, head, rows, columns] is expected")
     return BuiltCircuit(build, tuple(range(shape[0])))

@@ -16,7 +16,7 @@ from tests import small_gpt2
 ROOT = Path(__file__).parents[1]
 KEYS = ["step", "layer", "head", "circuit", "probe", "component"]
 TOKENS = torch.randint(20, (80, 8), generator=torch.Generator().manual_seed(7))
-EVENT = probes.Event("loss", "cliff", 6, 5, 7, 7, 0.5, 1e-6)
+EVENT = probes.Event(metric="loss", kind="cliff", step=6, low=5, high=7, detected_at=7, strength=0.5, p_value=1e-6)
 
 MARKS = [
     pytest.mark.slow,  # importing both trainers takes longer than the tests, so

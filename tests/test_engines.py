@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import probes
 from checkpoints import open_run
 from probes.__main__ import app
-from probes.engines import Dask, Here, Processes, engine_named
-from probes.lanes import divided, next_of
-from probes.work import GramMemory, Rows
+from probes.measuring.checkpoint import GramCache, Rows
+from probes.measuring.engines import Dask, Processes, Serial, engine_named
+from probes.measuring.process_pool import divided, next_of
 from tests.walking_run import STEPS, write_run
 
 
@@ -46,9 +46,9 @@ def test_two_processes_give_the_same_table_to_the_last_bit(run, table):
 
 
 def test_how_much_is_remembered_does_not_change_a_bit(run, table, monkeypatch):
-    monkeypatch.setattr("probes.work._MEMORY", GramMemory(limit=0))
+    monkeypatch.setattr("probes.measuring.checkpoint._MEMORY", GramCache(limit=0))
     pd.testing.assert_frame_equal(probes.measure(run), table, check_exact=True)
-    monkeypatch.setattr("probes.work._MEMORY", GramMemory(limit=100_000))
+    monkeypatch.setattr("probes.measuring.checkpoint._MEMORY", GramCache(limit=100_000))
     again = probes.measure(run, references=("final", 200))
     for probe in table["probe"].unique():
         assert again.loc[again["probe"] == probe, "value"].equals(
@@ -169,12 +169,12 @@ def test_a_walk_that_is_given_up_leaves_no_process_at_work(tmp_path):
 
 
 def test_engines_are_named_by_text():
-    assert engine_named("here") == Here()
+    assert engine_named("serial") == Serial()
     assert engine_named("processes:3") == Processes(3)
     assert engine_named("processes") == Processes(os.cpu_count() or 1)
     assert engine_named("dask://host:8786") == Dask("tcp://host:8786")
     for text in ("", "cluster", "processes:0", "processes:x", "dask://", "dask:host"):
-        with pytest.raises(ValueError, match="'here', 'processes', 'processes:4' or 'dask://host:port' is expected"):
+        with pytest.raises(ValueError, match="'serial', 'processes', 'processes:4' or 'dask://host:port' is expected"):
             engine_named(text)
 
 
@@ -185,7 +185,7 @@ def test_parts_are_taken_up_and_parts_of_something_else_are_refused(run, table, 
     class StoppedError(Exception):
         pass
 
-    class OnlyTwo(Here):
+    class OnlyTwo(Serial):
         def run(self, function, common, tasks):
             for result in super().run(function, common, tasks):
                 if result[0] == 2:
@@ -193,25 +193,25 @@ def test_parts_are_taken_up_and_parts_of_something_else_are_refused(run, table, 
                 yield result
 
     with pytest.raises(StoppedError):
-        probes.measure(run, keep=tmp_path, engine=OnlyTwo())
+        probes.measure(run, resume_dir=tmp_path, engine=OnlyTwo())
     assert len(list(tmp_path.glob("step-*.parquet"))) == 2
     done, original = [], Rows.table
     monkeypatch.setattr(Rows, "table", lambda self: done.append(self.step) or original(self))
-    again = probes.measure(run, keep=tmp_path)
+    again = probes.measure(run, resume_dir=tmp_path)
     assert done == STEPS[2:]
     pd.testing.assert_frame_equal(again, table, check_exact=True)
     with pytest.raises(ValueError, match="holds parts of another measurement"):
-        probes.measure(run, keep=tmp_path, removed=2)
+        probes.measure(run, resume_dir=tmp_path, removed=2)
 
 
 def test_parts_are_not_taken_up_when_the_files_or_the_config_changed(tmp_path):
     path = write_run(tmp_path / "walk", [0, 1, 2])
-    probes.measure(open_run(path), keep=tmp_path / "parts", probes=("norm",))
+    probes.measure(open_run(path), resume_dir=tmp_path / "parts", probes=("norm",))
     with pytest.raises(ValueError, match="files that have changed"):
-        probes.measure(open_run(path, config={"n_head": 6}), keep=tmp_path / "parts", probes=("norm",))
+        probes.measure(open_run(path, config={"n_head": 6}), resume_dir=tmp_path / "parts", probes=("norm",))
     save_file({k: v + 1 for k, v in open_run(path).checkpoint(1).items()}, path / "step1.safetensors")
     with pytest.raises(ValueError, match="files that have changed"):
-        probes.measure(open_run(path), keep=tmp_path / "parts", probes=("norm",))
+        probes.measure(open_run(path), resume_dir=tmp_path / "parts", probes=("norm",))
 
 
 def test_a_folder_with_something_else_in_it_is_neither_used_nor_deleted(path, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from probes.grams import Grams, gathered, overlap, product, square
+from probes.matrices.grams import Grams, gathered, overlap, product, square
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from probes.monitor.hooks import huggingface, lightning
+from probes.monitor.callbacks import huggingface, lightning
 from tests.other_trainers import MARKS, trainer
 
 pytestmark = MARKS
@@ -42,6 +42,6 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(library, monkeypatc
     for name in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, f"probes.monitor.hooks.{hook}")
+    monkeypatch.delitem(sys.modules, f"probes.monitor.callbacks.{hook}")
     with pytest.raises(ImportError, match=rf"pip install 'checkpoint-probes\[{hook}\]'"):
-        importlib.import_module(f"probes.monitor.hooks.{hook}")
+        importlib.import_module(f"probes.monitor.callbacks.{hook}")

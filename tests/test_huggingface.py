@@ -12,7 +12,7 @@ import transformers
 import probes
 from checkpoints import RunWriter, open_run
 from probes.monitor import AdaptiveCheckpoints
-from probes.monitor.hooks import huggingface
+from probes.monitor.callbacks import huggingface
 from probes.monitor.live_measure import LiveMeasurement
 from tests import small_gpt2
 from tests.other_trainers import (

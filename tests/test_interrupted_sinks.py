@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from checkpoints import RunWriter, open_run
+from probes.measuring.tables import read_table
 from probes.monitor.sinks import CSV, Parquet, RunDirectory, TensorBoard
-from probes.tables import read_table
 from tests.told import EVENT, accumulated, measurement, tell
 
 # a run that is resumed goes back
@@ -38,7 +38,7 @@ def test_a_resumed_csv_has_every_step_once(tmp_path):
     sink.close()
     assert pd.read_csv(tmp_path / "scalars.csv")["step"].to_list() == list(range(40))
     assert pd.read_csv(tmp_path / "probes.csv")["step"].to_list() == sorted([0, 10, 20, 30] * 3)
-    assert pd.read_csv(tmp_path / "events.csv")["announced"].to_list() == [20]
+    assert pd.read_csv(tmp_path / "events.csv")["detected_at"].to_list() == [20]
 
 
 def tell_parquet(path: Path, is_closed: bool) -> None:

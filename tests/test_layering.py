@@ -1,42 +1,43 @@
-"""Data flows one way: who writes runs and who reads them meet in `checkpoints` and nowhere else."""
+"""Data flows one way: between the packages, and from room to room inside `probes`."""
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-MAY_IMPORT = {
-    "checkpoints": set(),
-    "probes": {"checkpoints"},
-    "models": {"checkpoints"},
-    "analyses": {"checkpoints", "probes", "models"},
-}
+from tests.import_graph import PACKAGES, ROOMS, ROOT, arrows, imported, is_backwards
 
 
-def imported_rooms(file: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.split(".")[0])
-    return names & MAY_IMPORT.keys()
-
-
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_a_room_imports_only_what_lies_before_it(room):
-    files = list((ROOT / room).rglob("*.py"))
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_what_lies_before_it(package):
+    files = list((ROOT / package).rglob("*.py"))
     assert files
     for file in files:
-        assert imported_rooms(file) <= MAY_IMPORT[room] | {room}, file
+        packages = {module.split(".")[0] for module in imported(file)} & PACKAGES.keys()
+        assert packages <= PACKAGES[package] | {package}, file
+
+
+def test_a_room_of_probes_imports_only_rooms_before_it():
+    found = list(arrows())
+    assert len(found) > 50
+    assert [(here, there, str(file)) for here, there, file in found if is_backwards(here, there)] == []
+
+
+def test_the_order_of_the_rooms_is_read_as_it_is_meant():
+    assert is_backwards("matrices", "series")
+    assert is_backwards("measuring", "__init__")
+    assert not is_backwards("monitor", "measuring")
+
+
+def test_everything_in_probes_is_in_a_room():
+    inside = {entry.stem for entry in (ROOT / "probes").iterdir() if entry.suffix == ".py" or entry.is_dir()}
+    assert inside - {"__init__", "__pycache__"} <= {*ROOMS}
 
 
 def test_importing_probes_is_quick_and_pulls_in_no_plotting_or_model_library():
     code = (
         "import time, sys, torch, pandas; start = time.perf_counter(); import probes; "
+        "[getattr(probes, name) for name in dir(probes)]; "
         "unwanted = {'matplotlib', 'transformer_lens', 'plotly', 'transformers', 'lightning'} & {*sys.modules}; "
         "print(time.perf_counter() - start, *unwanted)"
     )

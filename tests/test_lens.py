@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from checkpoints import open_run
-from models.attention_only.model import AttentionOnlyConfig, attention_only, foretell, patterns
+from models.attention_only.model import AttentionOnlyConfig, attention_only, logits, patterns
 from models.attention_only.tasks import MarkovChains
 from models.lens import Shape, draw, named, split, vector_of
 from models.modular_addition.model import ModularAdditionConfig, all_logits, modular_addition
@@ -52,7 +52,7 @@ def test_transformer_lens_gives_the_same_logits(trained):
     else:
         tokens = torch.randint(shape.d_vocab, (7, shape.n_ctx), generator=generator)
         with torch.no_grad():
-            ours, theirs = foretell(split(vector_of(weights, shape), shape), shape, tokens), bridge(tokens)
+            ours, theirs = logits(split(vector_of(weights, shape), shape), shape, tokens), bridge(tokens)
     assert ours.std() > 0.01  # logits of a model that says something
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 

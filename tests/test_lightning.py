@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 import probes
 from checkpoints import RunWriter, open_run
 from probes.monitor import AdaptiveCheckpoints
-from probes.monitor.hooks import lightning
+from probes.monitor.callbacks import lightning
 from probes.monitor.live_measure import LiveMeasurement
 from tests import small_gpt2
 from tests.other_trainers import MARKS, TOKENS, Kept, Stop, assert_same_numbers, assert_same_weights, losses_of

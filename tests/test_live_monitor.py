@@ -20,10 +20,10 @@ def test_every_mode_of_the_linear_head_is_announced_in_order_and_nothing_else():
     assert run.failure is None
     true, told = np.array(run.true["loss"]), run.told("loss")
     assert len(true) == len(told) == 2  # the third comes later
-    assert np.all(np.diff([event.announced for event in told]) > 0)
+    assert np.all(np.diff([event.detected_at for event in told]) > 0)
     estimated = np.array([event.step + 1.1 * event.width for event in told])
     np.testing.assert_allclose(estimated, true, rtol=0.1)  # 13 % was the worst at more noise than here
-    assert np.all(np.array([event.announced for event in told]) < LATEST * true)
+    assert np.all(np.array([event.detected_at for event in told]) < LATEST * true)
 
 
 @pytest.mark.slow
@@ -35,6 +35,6 @@ def test_grokking_is_announced_and_learning_by_heart_is_not():
     ((half_time, event),) = run.pairs("test_loss")
     assert event is not None
     assert event.kind == "cliff"
-    assert half_time < event.announced < 2 * half_time  # test loss every 5 steps: not looked at before step 1500
+    assert half_time < event.detected_at < 2 * half_time  # test loss every 5 steps: not looked at before step 1500
     assert run.told("test_loss") == [event]
     assert control.told("test_loss") == []

@@ -18,9 +18,9 @@ import probes
 from checkpoints import Tensors, open_run
 from checkpoints.audit import audit
 from probes.__main__ import app
-from probes.catalogue import PROBES, Numbers, Probe
 from probes.circuits import ov, qk
-from probes.matrices import Factored
+from probes.matrices.factored import Factored
+from probes.measuring.catalogue import PROBES, Probe, ProbeValues
 from tests.walking_run import HEADS, LAYERS, STEPS, write_run
 
 
@@ -214,9 +214,9 @@ def test_circuits_whose_shapes_part_are_not_compared_and_say_so(tmp_path):
 
 
 def test_a_new_probe_appears_in_the_table_and_on_the_command_line(run, monkeypatch):
-    def largest(now) -> Numbers:
+    def largest(now) -> ProbeValues:
         """The largest singular value."""
-        return Numbers.of(now.values[:, 0].numpy(), now.why_not)
+        return ProbeValues.of(now.values[:, 0].numpy(), now.why_not)
 
     monkeypatch.setitem(PROBES, "largest", Probe("largest", "now", "weights", "sigma_1", "any textbook", largest))
     table = probes.measure(run, probes=("largest", "stable_rank", "norm"))
@@ -270,7 +270,7 @@ def test_bad_arguments_are_refused_before_the_work(run, tmp_path):
         probes.measure(run, removed=-1)
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"cannot be written: .*Nothing was measured"):
-        probes.measure(run, keep=tmp_path / "file" / "parts")
+        probes.measure(run, resume_dir=tmp_path / "file" / "parts")
 
 
 # --- the command line, and memory
@@ -285,7 +285,7 @@ def test_the_command_measures_and_says_what_is_wrong(path, table, tmp_path):
     for arguments, message in (
         ([str(path), "-o", str(tmp_path / "table.csv")], "a .parquet file is expected"),
         ([str(path), "-o", str(tmp_path / "t.parquet"), "--probes", "norms"], "did you mean 'norm'?"),
-        ([str(path), "-o", str(tmp_path / "t.parquet"), "--engine", "gpu"], "'here', 'processes'"),
+        ([str(path), "-o", str(tmp_path / "t.parquet"), "--engine", "gpu"], "'serial', 'processes'"),
         ([str(path), "-o", str(tmp_path / "t.parquet"), "--references", "end"], "'final', a step or a fraction"),
         ([str(path), "-o", "/proc/t.parquet"], "cannot be written"),
         ([str(tmp_path / "nothing"), "-o", str(tmp_path / "t.parquet")], "does not exist"),
@@ -304,10 +304,10 @@ import sys
 import probes
 from checkpoints import Tensors, open_run
 from tests.memory import peak, reset_peak
-probes.measure(open_run(sys.argv[2]), audit=False, keep=sys.argv[3] + "-first")
+probes.measure(open_run(sys.argv[2]), audit=False, resume_dir=sys.argv[3] + "-first")
 baseline = reset_peak()
 names = ("norm", "subspace_distance", "subspace_drift")
-probes.measure(open_run(sys.argv[1]), probes=names, audit=False, keep=sys.argv[3])
+probes.measure(open_run(sys.argv[1]), probes=names, audit=False, resume_dir=sys.argv[3])
 print(peak() - baseline)
 """
 

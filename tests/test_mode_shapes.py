@@ -8,7 +8,7 @@ import torch
 import probes
 from checkpoints import RunWriter, open_run
 from models.linear_icl.theory import PrintedTheory
-from probes.mode_shapes import SHAPES, fit_shapes, mode_shapes
+from probes.series.growth import SHAPES, fit_growth, mode_growth
 from tests.test_align_and_measure import REFERENCE
 
 STEPS = np.unique(np.concatenate(([0], np.round(np.geomspace(1, 5000, 60)), np.arange(0, 5001, 50))))
@@ -22,7 +22,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_planted_shape_fits_itself_perfectly(shape):
-    fits = fit_shapes(PLANTED[shape], STEPS)
+    fits = fit_growth(PLANTED[shape], STEPS)
     assert fits[shape].r2 == pytest.approx(1, abs=1e-7)
     np.testing.assert_allclose(fits[shape].curve, PLANTED[shape], atol=2e-3)
 
@@ -30,19 +30,19 @@ def test_a_planted_shape_fits_itself_perfectly(shape):
 @pytest.mark.parametrize("shape", ["logistic", "exponential", "power law"])
 def test_a_planted_shape_is_told_from_its_rivals_in_noise(shape, rng):
     values = PLANTED[shape] + 0.01 * rng.standard_normal(len(STEPS))
-    fits = fit_shapes(values, STEPS)
+    fits = fit_growth(values, STEPS)
     rivals = max(fits[other].r2 for other in SHAPES if other != shape)
     assert fits[shape].r2 > rivals + 0.01
 
 
 def test_the_numbers_of_the_formulas_are_recovered():
-    logistic = fit_shapes(PLANTED["logistic"], STEPS)["logistic"].numbers
+    logistic = fit_growth(PLANTED["logistic"], STEPS)["logistic"].numbers
     assert logistic == pytest.approx({"end": 2, "half_time": 1800, "rate": 0.008}, rel=1e-3)
-    exponential = fit_shapes(PLANTED["exponential"], STEPS)["exponential"].numbers
+    exponential = fit_growth(PLANTED["exponential"], STEPS)["exponential"].numbers
     assert exponential == pytest.approx({"start": 0.1, "end": 1.5, "rate": 1 / 700}, rel=1e-3)
-    power = fit_shapes(PLANTED["power law"], STEPS)["power law"].numbers
+    power = fit_growth(PLANTED["power law"], STEPS)["power law"].numbers
     assert power == pytest.approx({"start": 0.1, "exponent": 0.4}, rel=1e-3)
-    line = fit_shapes(PLANTED["straight line"], STEPS)["straight line"].numbers
+    line = fit_growth(PLANTED["straight line"], STEPS)["straight line"].numbers
     assert line == pytest.approx({"start": 0.2, "slope": 3e-4})
 
 
@@ -51,7 +51,7 @@ def test_r2_does_not_depend_on_units_sign_or_how_checkpoints_are_spaced():
 
     def r2(steps: np.ndarray, scale: float = 1.0, unit: float = 1.0) -> list[float]:
         values = scale * (theory.modes(0.01 * steps)[:, 0] + 0.1 * np.sin(np.log(steps + 1)))
-        return [fit.r2 for fit in fit_shapes(values, unit * steps).values()]
+        return [fit.r2 for fit in fit_growth(values, unit * steps).values()]
 
     dense = np.arange(0, 1001, 1.0)
     np.testing.assert_allclose(r2(dense), r2(dense, scale=-7.0, unit=0.3), atol=1e-6)
@@ -60,10 +60,10 @@ def test_r2_does_not_depend_on_units_sign_or_how_checkpoints_are_spaced():
 
 
 def test_a_line_is_the_limit_of_the_others_and_a_constant_has_no_shape():
-    fits = fit_shapes(PLANTED["straight line"], STEPS)
+    fits = fit_growth(PLANTED["straight line"], STEPS)
     assert fits["exponential"].r2 > 0.9999
     assert fits["power law"].r2 == pytest.approx(1)
-    assert all(np.isnan(fit.r2) for fit in fit_shapes(np.ones(10)).values())
+    assert all(np.isnan(fit.r2) for fit in fit_growth(np.ones(10)).values())
 
 
 def test_the_table_of_modes_names_the_best_shape_and_does_not_extrapolate_half_times():
@@ -73,7 +73,7 @@ def test_the_table_of_modes_names_the_best_shape_and_does_not_extrapolate_half_t
         pd.DataFrame({"circuit": "ov", "layer": 0, "head": 1, "mode": k, "step": STEPS, "measured": c})
         for k, c in curves.items()
     ]
-    table = mode_shapes(pd.concat(frames)).set_index("mode")
+    table = mode_growth(pd.concat(frames)).set_index("mode")
     assert table.loc[0, "best"] == "logistic"
     assert table.loc[0, "half_time"] == pytest.approx(1800, rel=1e-3)
     assert np.isnan(table.loc[1, "half_time"])
@@ -118,4 +118,4 @@ def test_too_few_checkpoints_or_modes_are_refused(tmp_path):
     with pytest.raises(ValueError, match="modes is 0"):
         probes.align(open_run(REFERENCE), circuits="product", modes=0)
     with pytest.raises(ValueError, match="steps begin at -1"):
-        fit_shapes(np.arange(6.0), np.arange(-1, 5))
+        fit_growth(np.arange(6.0), np.arange(-1, 5))

@@ -78,8 +78,17 @@ def test_training_is_the_same_bit_for_bit_with_and_without_a_monitor(tmp_path, t
     assert torch.equal(alone.losses, watched.losses)
 
 
-def event(step: int, announced: int | None = None) -> probes.Event:
-    return probes.Event("loss", "cliff", step, step - 1, step + 1, announced or step, 0.5, 1e-6)
+def event(step: int, detected_at: int | None = None) -> probes.Event:
+    return probes.Event(
+        metric="loss",
+        kind="cliff",
+        step=step,
+        low=step - 1,
+        high=step + 1,
+        detected_at=detected_at or step,
+        strength=0.5,
+        p_value=1e-6,
+    )
 
 
 def test_an_evaluation_leaves_generators_and_modes_alone():
@@ -321,7 +330,7 @@ def test_an_event_writes_the_weights_before_it_and_dense_ones_after_it(tmp_path)
             states[step] = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
             most_copies = max(most_copies, len(adaptive._copies))
             if step == 60:
-                monitor._announce(event(45, announced=60))
+                monitor._announce(event(45, detected_at=60))
     writer.close()
     assert monitor.failure is None
     run = open_run(tmp_path / "run")

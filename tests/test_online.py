@@ -5,9 +5,9 @@ import pytest
 
 import probes
 from benchmarks.known_series import CLIFFS, NOTHING_HAPPENS, noisy_loss, nothing
-from probes.online import Detector, OnlineAutocorrelation, Record
-from probes.online.detection import share_of_alpha
-from probes.transitions.transition import Transition
+from probes.series.online import Detector, OnlineAutocorrelation, Record
+from probes.series.online.detection import share_of_alpha
+from probes.series.transitions.transition import Transition
 
 
 def recorded(values, steps=None, resolution=512) -> Record:
@@ -221,21 +221,21 @@ def test_looks_are_spaced_by_their_ratio():
 def test_every_cliff_is_announced_once_in_order_and_where_it_is(setting, noise, spacing):
     theory = CLIFFS[setting]
     loss, _ = noisy_loss(theory, noise, 21, spacing)
-    events = watched(loss, np.arange(len(loss))).announced
+    events = watched(loss, np.arange(len(loss))).events
     steps, widths = (np.array([getattr(event, name) for event in events]) for name in ("step", "width"))
     assert [event.kind for event in events] == ["cliff"] * len(theory.half_times)
     np.testing.assert_allclose(steps * spacing, theory.loss_half_times, rtol=0.1)
     np.testing.assert_allclose((steps + 1.1 * widths) * spacing, theory.half_times, rtol=0.15)
     assert all(event.p_value < 0.01 for event in events)
-    assert all(event.low <= event.step <= event.high < event.announced for event in events)
+    assert all(event.low <= event.step <= event.high < event.detected_at for event in events)
 
 
 def test_scale_and_offset_do_not_matter_to_what_is_announced(rng):
     steps = np.arange(1, 1501)
     values = logistic(steps, 800, 30) + 0.02 * rng.standard_normal(1500)
-    plain, other = (watched(series, steps).announced for series in (values, 1e-6 * values + 3))
+    plain, other = (watched(series, steps).events for series in (values, 1e-6 * values + 3))
     assert len(plain) == 1
-    assert [event.announced for event in plain] == [event.announced for event in other]
+    assert [event.detected_at for event in plain] == [event.detected_at for event in other]
     np.testing.assert_allclose([e.step for e in plain], [e.step for e in other], rtol=1e-3)
 
 
@@ -243,7 +243,7 @@ def test_one_wild_value_does_not_blind_it(rng):
     steps = np.arange(1, 3001)
     values = logistic(steps, 1500, 60) + 0.02 * rng.standard_normal(3000)
     values[300] = 1e6
-    events = watched(values, steps).announced
+    events = watched(values, steps).events
     assert [event.kind for event in events] == ["cliff"]
     assert events[0].strength > 0.5
 
@@ -251,7 +251,7 @@ def test_one_wild_value_does_not_blind_it(rng):
 def test_a_dip_is_announced_once_it_has_come_back(rng):
     steps = np.arange(1, 4001)
     values = 5 - 2 * np.exp(-0.5 * ((steps - 1500) / 100) ** 2) + 0.2 * rng.standard_normal(4000)
-    events = watched(values, steps).announced
+    events = watched(values, steps).events
     assert len(events) == 1
     assert events[0].step == pytest.approx(1500, rel=0.1)
 
@@ -261,7 +261,7 @@ def test_a_drop_at_a_known_intervention_is_not_announced(rng):
     values = logistic(steps, 500, 8) + logistic(steps, 1500, 30) + 0.02 * rng.standard_normal(3000)
     for marked, expected in (([], [500, 1500]), ([495], [1500])):
         detector = watched(values, steps, interventions=marked)
-        np.testing.assert_allclose([event.step for event in detector.announced], expected, rtol=0.02)
+        np.testing.assert_allclose([event.step for event in detector.events], expected, rtol=0.02)
     late = Detector("loss")
     late.expect(495)
     for step, value in zip(steps[:1000].tolist(), values[:1000].tolist(), strict=True):
@@ -272,7 +272,7 @@ def test_a_drop_at_a_known_intervention_is_not_announced(rng):
 def test_two_drops_that_look_like_one_at_first_are_two_when_they_are_apart(rng):
     steps = np.arange(1, 3501)
     values = logistic(steps, 1000, 40) + logistic(steps, 1500, 60) + 0.02 * rng.standard_normal(3500)
-    np.testing.assert_allclose([e.step for e in watched(values, steps).announced], [1000, 1500], rtol=0.05)
+    np.testing.assert_allclose([e.step for e in watched(values, steps).events], [1000, 1500], rtol=0.05)
 
 
 @pytest.mark.parametrize("kind", NOTHING_HAPPENS)
@@ -280,7 +280,7 @@ def test_silence_where_nothing_happens(kind):
     alarms = 0
     for seed in range(2):
         values, steps = nothing(kind, 1000, np.random.default_rng([31, seed]))
-        alarms += len(watched(values, steps).announced) > 0
+        alarms += len(watched(values, steps).events) > 0
     assert alarms == 0
 
 
@@ -290,7 +290,7 @@ def test_false_announcements_are_as_rare_as_the_docstring_says(kind):
     alarms = 0
     for seed in range(60):
         values, steps = nothing(kind, (1000, 3000)[seed % 2], np.random.default_rng([32, seed]))
-        alarms += len(watched(values, steps).announced) > 0
+        alarms += len(watched(values, steps).events) > 0
     assert alarms <= 3  # at a rate of .01, more than three in sixty come once in three hundred such tests
 
 
@@ -322,7 +322,7 @@ def test_a_cliff_leads_where_the_series_has_not_been(end, count):
     t = np.arange(3000)
     course = 3 - 2 * logistic(t, 450, 30) - (3 - end) * (1 - logistic(t, 1500, 40))
     noise = np.random.default_rng(3).normal(1, 0.02, len(t))
-    found = watched(course * noise, t, kinds=("cliff",)).announced
+    found = watched(course * noise, t, kinds=("cliff",)).events
     assert len(found) == count
     assert all(abs(event.step - 1500) < 30 for event in found)
 
@@ -330,7 +330,7 @@ def test_a_cliff_leads_where_the_series_has_not_been(end, count):
 def test_what_began_before_the_search_does_is_not_announced(monkeypatch):
     """After 1000 steps it begins at 100: what is seen at 150 is what is left of something earlier."""
     rows = [Transition(float(step), step - 2.0, step + 2.0, "cliff", 0.5, 1e-9, 3.0) for step in (150, 250)]
-    monkeypatch.setattr("probes.online.detection.cliffs_and_dips", lambda *_: rows)
+    monkeypatch.setattr("probes.series.online.detection.cliffs_and_dips", lambda *_: rows)
     detector = Detector("loss")
     for step in range(1000):
         detector.add(step, 1000.0 - step)
@@ -339,7 +339,7 @@ def test_what_began_before_the_search_does_is_not_announced(monkeypatch):
 
 def test_only_the_kinds_asked_for_are_announced(monkeypatch):
     rows = [Transition(500.0, 498.0, 502.0, "dip", 0.5, 1e-9, 3.0)]
-    monkeypatch.setattr("probes.online.detection.cliffs_and_dips", lambda *_: rows)
+    monkeypatch.setattr("probes.series.online.detection.cliffs_and_dips", lambda *_: rows)
     for kinds, count in ((("cliff",), 0), (("cliff", "dip"), 1)):
         detector = Detector("loss", kinds=kinds)
         for step in range(1000):

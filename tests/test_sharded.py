@@ -23,8 +23,17 @@ STEPS = [0, 1, 2, 5, 8]
 pytestmark = pytest.mark.slow  # each claim starts processes of its own
 
 
-def event(step: int, announced: int) -> probes.Event:
-    return probes.Event("loss", "cliff", step, step - 1, step + 1, announced, 0.5, 1e-6)
+def event(step: int, detected_at: int) -> probes.Event:
+    return probes.Event(
+        metric="loss",
+        kind="cliff",
+        step=step,
+        low=step - 1,
+        high=step + 1,
+        detected_at=detected_at,
+        strength=0.5,
+        p_value=1e-6,
+    )
 
 
 # The numbers
@@ -92,7 +101,7 @@ def trained_with_and_without(rank, spread, folder):
         for step, loss in watched:
             monitor.step(loss=loss)
             if step == 5 and monitor.is_active:
-                monitor._announce(event(4, announced=5))
+                monitor._announce(event(4, detected_at=5))
     assert monitor.failure is None
     if spread is sharded or rank == 0:
         assert monitor.budget.done["measurement"] > 5
@@ -174,7 +183,7 @@ def test_an_event_on_the_first_rank_is_known_to_all_and_makes_checkpoints_dense(
 
 
 PLACES = {
-    "measuring": lambda monitor: patch("probes.work._numbers", planted),
+    "measuring": lambda monitor: patch("probes.measuring.checkpoint._numbers", planted),
     "reading": lambda monitor: patch.object(monitor.weights, "now", planted),
     "copying": lambda monitor: patch.object(InMemory, "copy_of", planted),
     "taking in": lambda monitor: patch.object(monitor.watched, "add", planted),
@@ -212,7 +221,7 @@ def broken_for_a_while(rank, place, culprit, path):
             with breaking if 2 <= step <= 4 else nullcontext():
                 monitor.step(loss=loss)
                 if step == 3:
-                    monitor._announce(event(2, announced=3))
+                    monitor._announce(event(2, detected_at=3))
     assert monitor.done == 6
     return str(monitor.failure), monitor.table
 

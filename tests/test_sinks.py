@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from checkpoints import RunWriter, open_run
+from probes.measuring.tables import COLUMNS, read_table
 from probes.monitor.sinks import CSV, Parquet, RunDirectory, TensorBoard, WandB
 from probes.monitor.sinks.run_directory import read_event
-from probes.online import Event
-from probes.tables import COLUMNS, read_table
+from probes.series.online import Event
 from tests.told import EVENT, accumulated, measurement, tell
 from tests.wandb_file import history, records
 
@@ -33,7 +33,7 @@ def test_csv_files_are_read_back(tmp_path):
     assert table["step"].to_list() == [0] * 3 + [10] * 3 + [20] * 3
     assert table.loc[7].dropna().to_dict() == measurement(20, 20.0).loc[1, table.loc[7].dropna().index].to_dict()
     event = pd.read_csv(tmp_path / "logs" / "events.csv").loc[0]
-    assert event[["series", "kind", "step", "announced", "p_value"]].to_list() == ["loss", "cliff", 12.5, 20, 1e-4]
+    assert event[["metric", "kind", "step", "detected_at", "p_value"]].to_list() == ["loss", "cliff", 12.5, 20, 1e-4]
 
 
 def test_scalars_may_be_new_at_any_step(tmp_path):
@@ -179,7 +179,9 @@ def test_a_file_that_is_not_ours_is_not_touched(tmp_path):
 
 def test_what_is_not_finite_is_missing_everywhere(tmp_path):
     table, scalars = measurement(0, math.inf), {"loss": math.inf, "accuracy": math.nan}
-    event = Event("loss", "cliff", 1.0, -math.inf, math.nan, announced=3, strength=1.0, p_value=0.0)
+    event = Event(
+        metric="loss", kind="cliff", step=1.0, low=-math.inf, high=math.nan, detected_at=3, strength=1.0, p_value=0.0
+    )
     with RunWriter(tmp_path / "run") as writer:
         sinks = CSV(tmp_path / "csv"), Parquet(tmp_path / "t.parquet"), TensorBoard(tmp_path / "tb")
         for sink in (*sinks, RunDirectory(writer)):
@@ -191,7 +193,7 @@ def test_what_is_not_finite_is_missing_everywhere(tmp_path):
     for read in (pd.read_csv(tmp_path / "csv" / "probes.csv"), read_table(tmp_path / "t.parquet")):
         assert read["value"].isna().all()
         assert read["why_missing"][0] == "it was inf"
-    assert (tmp_path / "csv" / "events.csv").read_text().splitlines()[1].startswith("loss,cliff,1.0,,,3,1.0,0.0")
+    assert (tmp_path / "csv" / "events.csv").read_text().splitlines()[1] == "1.0,,,cliff,1.0,0.0,,loss,3"
     assert json.loads((tmp_path / "run" / "events.jsonl").read_text())["low"] is None
     assert math.isnan(read_event((tmp_path / "run" / "events.jsonl").read_text()).low)
     assert open_run(tmp_path / "run").metrics.isna().all(axis=None)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probes
-from probes import Factored, grams, singular_values, thin_svd
+from probes import Factored, singular_values, thin_svd
+from probes.matrices import grams
 from tests.matrices import dense, random_factors, with_spectrum
 
 WORST = 1e-8  # of the largest singular value, against a dense float64 SVD

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from checkpoints import RunWriter
 from probes.__main__ import app
 from probes.monitor.sinks import RunDirectory
-from probes.online import Event
+from probes.series.online import Event
 from probes.watch import Polled, Reader, once, watch
 from probes.watch.curve import Curve
 from probes.watch.measured import NewestCheckpoint
@@ -83,8 +83,8 @@ def test_a_checkpoint_is_measured_once(tmp_path, monkeypatch):
 
 
 class FakeDetector:
-    def __init__(self, series: str, **options) -> None:
-        self.series, self.values = series, []
+    def __init__(self, metric: str, **options) -> None:
+        self.metric, self.values = metric, []
 
     def add(self, step, value):
         self.values.append((step, value))
@@ -93,7 +93,18 @@ class FakeDetector:
         return step == 20
 
     def look(self, step):
-        return [Event(self.series, "cliff", 15.0, 12.0, 18.0, step, 0.5, 0.001)]
+        return [
+            Event(
+                metric=self.metric,
+                kind="cliff",
+                step=15.0,
+                low=12.0,
+                high=18.0,
+                detected_at=step,
+                strength=0.5,
+                p_value=0.001,
+            )
+        ]
 
 
 def test_transitions_are_looked_for_where_no_monitor_does(tmp_path, monkeypatch):

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from probes.measuring.tables import as_table
 from probes.monitor.sinks import Sink
-from probes.online import Event
-from probes.tables import as_table
+from probes.series.online import Event
 
-EVENT = Event("loss", "cliff", 12.5, 10.0, 15.0, announced=20, strength=0.5, p_value=1e-4)
+EVENT = Event(metric="loss", kind="cliff", step=12.5, low=10.0, high=15.0, detected_at=20, strength=0.5, p_value=1e-4)
 
 
 def measurement(step: int, value: float = 1.0) -> pd.DataFrame:
@@ -36,7 +36,7 @@ def tell(sink: Sink, steps: range) -> None:
         sink.scalars(step, {"loss": 1.0 / (step + 1)})
         if step % 10 == 0:
             sink.rows(measurement(step, float(step)))
-        if step == EVENT.announced:
+        if step == EVENT.detected_at:
             sink.event(EVENT)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import transformers
 
 from probes.monitor import Monitor
-from probes.monitor.hooks.huggingface import MonitorCallback
+from probes.monitor.callbacks.huggingface import MonitorCallback
 from tests.other_trainers import EVENT, trainer
 
 
@@ -30,7 +30,7 @@ class Seen(transformers.TrainerCallback):
 
 
 def train(folder: Path) -> None:
-    Monitor._found = lambda self, step: [EVENT] if step == EVENT.announced else []
+    Monitor._found = lambda self, step: [EVENT] if step == EVENT.detected_at else []
     seen, monitored = Seen(), MonitorCallback(budget=1.0, save_on_event=True, evaluate_on_event=True)
     process = trainer(folder / "run", monitored, seen, eval_strategy="steps", eval_steps=1000, eval_delay=1000)
     process.train()

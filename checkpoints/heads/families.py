@@ -146,13 +146,13 @@ FAMILIES = (
         **_linear("blocks.{layer}.attn.", "q.weight", "k.weight", "v.weight", "o.weight", "(head d_head) d_model"),
         model_types=("gpt2",),
         requires=("blocks.{layer}.mlp.in.weight",),
-        witness=Weight("blocks.{layer}.mlp.in.weight", "d_model d_mlp"),
+        disambiguator=Weight("blocks.{layer}.mlp.in.weight", "d_model d_mlp"),
         input_norm="blocks.{layer}.ln1.weight",
     ),
     Family(
         "transformer-lens bridge",
         **_linear("blocks.{layer}.attn.", "q.weight", "k.weight", "v.weight", "o.weight"),
-        witness=Weight("blocks.{layer}.mlp.in.weight", "d_mlp d_model"),
+        disambiguator=Weight("blocks.{layer}.mlp.in.weight", "d_mlp d_model"),
         input_norm="blocks.{layer}.ln1.weight",
     ),
     Family(

@@ -210,13 +210,13 @@ def _require_consistent(matrices: dict[str, Tensor], is_per_head: bool, label: s
 def _require_witness(
     family: Family, prefix: str, layer: int, stored: Mapping[str, Stored], matrices: dict[str, Tensor], label: str
 ) -> None:
-    if family.witness is None:
+    if family.disambiguator is None:
         return
-    name = prefix + family.witness.name.format(layer=layer)
-    axis = family.witness.axes.split().index("d_model")
+    name = prefix + family.disambiguator.name.format(layer=layer)
+    axis = family.disambiguator.axes.split().index("d_model")
     if name in stored and stored[name].shape[axis] != matrices["W_Q"].shape[1]:
         raise ValueError(
-            f"{label}: {name} is {stored[name].shape}, which is not {family.witness.axes} of {family.name}"
+            f"{label}: {name} is {stored[name].shape}, which is not {family.disambiguator.axes} of {family.name}"
         )
 
 

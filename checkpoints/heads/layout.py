@@ -38,9 +38,9 @@ class Weight:
 class Family:
     """One way to store attention. Names are templates in `{layer}`; whatever stands in front of them is ignored.
 
-    requires lists tensors that must be there too, and witness is a matrix that is not square: what tells this family
-    from others with the same four names. The norms are those whose gains can be folded into a circuit; a config that
-    says pre_norm_setting is false has none of them.
+    requires lists tensors that must be there too, and disambiguator is a matrix that is not square: what tells this
+    family from others with the same four names. The norms are those whose gains can be folded into a circuit; a config
+    that says pre_norm_setting is false has none of them.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Family:
     output: Weight
     model_types: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    witness: Weight | None = None
+    disambiguator: Weight | None = None
     input_norm: str | None = None
     output_norm: str | None = None
     query_norm: str | None = None

@@ -86,12 +86,12 @@ class AttentionOnly:
         """One update on a new batch; the loss before it, its parts, and now and then the scores of the heads."""
         batch = self.config.task.draw(self.config.batch, self._generator)
         scalars = self.head_scores() if self._done % self.config.score_every == 0 else {}
-        logits = foretell(split(self.optimizer.parameters, self.shape), self.shape, batch.tokens[:, :-1])
+        predicted = logits(split(self.optimizer.parameters, self.shape), self.shape, batch.tokens[:, :-1])
         targets = batch.tokens[:, 1:]
-        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        losses = F.cross_entropy(predicted.flatten(0, 1), targets.flatten(), reduction="none")
         loss = losses.mean()
         with torch.no_grad():
-            scores = self.config.task.scores(batch, losses.view_as(targets), logits.argmax(-1) == targets)
+            scores = self.config.task.scores(batch, losses.view_as(targets), predicted.argmax(-1) == targets)
         self.optimizer.step(loss)
         self._done += 1
         return {"loss": float(loss.detach()), **scores, **scalars}
@@ -127,7 +127,7 @@ class AttentionOnly:
         self._done = int(state["done"])
 
 
-def foretell(
+def logits(
     weights: Mapping[str, Tensor], shape: Shape, tokens: Int64[Tensor, "count length"]
 ) -> Float[Tensor, "count length vocabulary"]:
     """Logits of the next token at every position."""

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from checkpoints import Run, RunWriter
 from checkpoints.files.in_memory import InMemory
+from probes.monitor.distributed import SingleProcess
 from probes.monitor.live_weights import LiveWeights
-from probes.monitor.ranks import Alone
 from probes.monitor.steps import Steps
-from probes.online import Event
+from probes.series.online import Event
 
 _BEFORE = 0.9  # of the lower end of an event's interval: from where on the copies are written
 _AFTER = 1.2  # of the step of a late announcement: dense at least until there
@@ -61,13 +61,13 @@ class AdaptiveCheckpoints:
         self.written: list[int] = []
         """Steps in the order in which they were written."""
 
-    def start(self, step: int, run: Run, ranks: Alone) -> None:
+    def start(self, step: int, run: Run, ranks: SingleProcess) -> None:
         """The step at which monitoring of this run begins. Raises on all ranks if it cannot be written."""
         for steps in (self._sparse, self._spacing, self._dense):
             steps.start(step)
         ranks.first(self._open, step, run)
 
-    def step(self, step: int, weights: LiveWeights, ranks: Alone) -> None:
+    def step(self, step: int, weights: LiveWeights, ranks: SingleProcess) -> None:
         """Write or copy the weights, if that is due now."""
         sparse, spaced, dense = (steps.is_due(step) for steps in (self._sparse, self._spacing, self._dense))
         if sparse or (dense and step <= self._dense_until):
@@ -77,15 +77,15 @@ class AdaptiveCheckpoints:
             while len(self._copies) > self.ring:
                 del self._copies[min(self._copies)]
 
-    def event(self, event: Event, ranks: Alone) -> None:
+    def event(self, event: Event, ranks: SingleProcess) -> None:
         """Write the copies from before the event on, and be dense from now on."""
-        self._dense_until = max(self._dense_until, self.until * event.step, _AFTER * event.announced)
+        self._dense_until = max(self._dense_until, self.until * event.step, _AFTER * event.detected_at)
         for step in sorted(self._copies):
             if step >= _BEFORE * event.low:
                 self._write(step, self._copies[step], ranks)
                 del self._copies[step]
 
-    def close(self, step: int, weights: LiveWeights, ranks: Alone) -> None:
+    def close(self, step: int, weights: LiveWeights, ranks: SingleProcess) -> None:
         """The last weights are always written."""
         try:
             if step not in self.written:
@@ -106,7 +106,7 @@ class AdaptiveCheckpoints:
         if self.writer is None:
             raise ValueError("AdaptiveCheckpoints has no writer on the first rank: a path or a RunWriter is expected")
 
-    def _write(self, step: int, checkpoint: InMemory, ranks: Alone) -> None:
+    def _write(self, step: int, checkpoint: InMemory, ranks: SingleProcess) -> None:
         gathered: dict[str, Tensor] = {}
         for name in checkpoint:
             tensor = checkpoint[name]  # by all ranks, if it is sharded

@@ -18,13 +18,13 @@ import pandas as pd
 from checkpoints import Checkpoint, Family, Run
 from checkpoints.files.in_memory import InMemory
 from checkpoints.run import Entry
-from probes.catalogue import PROBES
 from probes.circuits import SOLVABLE, Builder, Circuit, HeadCircuit, circuits_of, default_circuits, head_counts
-from probes.measure import known_probes, provenance
+from probes.measuring.catalogue import PROBES
+from probes.measuring.checkpoint import CheckpointTask, Plan, measure_checkpoint, missing_rows
+from probes.measuring.measure import known_probes, provenance
+from probes.monitor.distributed import SingleProcess
 from probes.monitor.live_weights import LiveWeights
-from probes.monitor.ranks import Alone
 from probes.monitor.shares import as_in_the_model, in_order, one_layer, own_share
-from probes.work import Task, Work, measure_checkpoint, missing_rows
 
 LIVE = tuple(name for name, probe in PROBES.items() if probe.reads != "now and reference")
 
@@ -40,7 +40,7 @@ class LiveMeasurement:
         probes: Sequence[str] | None,
         config: Mapping[str, Any] | None,
         family: Family | str | None,
-        ranks: Alone,
+        ranks: SingleProcess,
     ) -> None:
         self.weights, self.ranks = weights, ranks
         self.run = Run(
@@ -49,7 +49,7 @@ class LiveMeasurement:
             entries=[Entry(0, "the model", lambda: weights.now("the model"))],
             family=family if isinstance(family, str) else "unknown",
             config={**weights.config(), **(config or {})},
-            described_heads=family if isinstance(family, Family) else None,
+            family_override=family if isinstance(family, Family) else None,
         )
         wanted = default_circuits(self.run) if circuits is None else circuits
         if ranks.count > 1 and (isinstance(wanted, Mapping) or self.run.family in SOLVABLE):
@@ -58,10 +58,10 @@ class LiveMeasurement:
                 "circuits of attention heads can be measured, not those that a function builds"
             )
         found = circuits_of(self.run, (wanted,) if isinstance(wanted, str) else wanted)
-        work = Work(
+        work = Plan(
             run=name,
             circuits=found,
-            heads=head_counts(found, self.run.typical()),
+            heads=head_counts(found, self.run.representative_checkpoint()),
             probes=live_probes(probes),
             components=PROBES["marginalized_effective_rank"].components or 1,
             references={},
@@ -70,7 +70,7 @@ class LiveMeasurement:
         self.attrs = provenance(self.run, work)
         """What the numbers mean, as in a table of `measure`."""
         self.work = own_share(work, ranks)
-        self._names = _names_by_layer(found, self.run.typical())
+        self._names = _names_by_layer(found, self.run.representative_checkpoint())
         self._read = sorted({name for names in self._names.values() for name in names})
         self._before: Entry | None = None
 
@@ -89,7 +89,7 @@ class LiveMeasurement:
 
     def _at_once(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
         """All layers; each tensor is read when it is needed."""
-        yield measure_checkpoint(self.work, Task(Entry(step, now.label, lambda: now), self._before))
+        yield measure_checkpoint(self.work, CheckpointTask(Entry(step, now.label, lambda: now), self._before))
 
     def _by_layer(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
         """This rank's share of each layer that it has one of."""
@@ -99,7 +99,7 @@ class LiveMeasurement:
     def _layer(self, layer: int, now: Entry) -> list[tuple[pd.DataFrame, str | None]]:
         """Every rank gathers every layer, whatever becomes of measuring it, and lets go of it before the next."""
         work, names = one_layer(self.work, layer), self._names[layer]
-        task = Task(_gathered(now, names), _gathered(self._before, names) if self._before else None)
+        task = CheckpointTask(_gathered(now, names), _gathered(self._before, names) if self._before else None)
         if not work.heads:
             return []
         rows, failure = _measured_or_missing(work, task)
@@ -114,7 +114,7 @@ def _gathered(entry: Entry, names: list[str]) -> Entry:
     return replace(entry, open=lambda: whole)
 
 
-def _measured_or_missing(work: Work, task: Task) -> tuple[pd.DataFrame, str | None]:
+def _measured_or_missing(work: Plan, task: CheckpointTask) -> tuple[pd.DataFrame, str | None]:
     """A table, whatever goes wrong: the other ranks do not wait for an explanation."""
     try:
         return measure_checkpoint(work, task)

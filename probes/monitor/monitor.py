@@ -23,20 +23,20 @@ from torch import Tensor
 
 from checkpoints import Family
 from probes.circuits import Builder
-from probes.curvature import norm_curvature
+from probes.measuring.tables import joined
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
+from probes.monitor.distributed import ElsewhereError, ProcessGroup, SingleProcess, is_bystander
 from probes.monitor.guarded_sinks import GuardedSinks
-from probes.monitor.held import Held
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
-from probes.monitor.ranks import Alone, ElsewhereError, Together, is_bystander
+from probes.monitor.preserving import preserving_rng_and_mode
+from probes.monitor.scalar_buffer import ScalarBuffer
 from probes.monitor.sinks import Sink
 from probes.monitor.steps import Steps
-from probes.monitor.undisturbed import undisturbed
-from probes.monitor.watched import Watched
-from probes.online import Event
-from probes.tables import joined
+from probes.monitor.tracked_scalars import TrackedScalars
+from probes.series.derivatives import norm_curvature
+from probes.series.online import Event
 
 logger = logging.getLogger("probes.monitor")
 
@@ -92,10 +92,10 @@ class Monitor:
         step: int = 0,
     ) -> None:
         self.weights = LiveWeights(model)
-        self.ranks = Together() if self.weights.is_sharded else Alone()
-        self.is_active = isinstance(self.ranks, Together) or not is_bystander()
+        self.ranks = ProcessGroup() if self.weights.is_sharded else SingleProcess()
+        self.is_active = isinstance(self.ranks, ProcessGroup) or not is_bystander()
         self.budget = budget if isinstance(budget, Budget) else Budget(budget)
-        self.watched = Watched(watch, alpha, interventions)
+        self.watched = TrackedScalars(watch, alpha, interventions)
         self.on_event, self.evaluate, self.checkpoints = on_event, evaluate, checkpoints
         self.sinks = GuardedSinks(sinks if self.is_active and self.ranks.rank == 0 else ())
         self.events: list[Event] = []
@@ -106,7 +106,7 @@ class Monitor:
         self.measured = -1
         """The step of the last measurement."""
         self._schedule, self._looks = Steps(schedule), Steps(LOOK_RATIO)
-        self._held = Held()
+        self._held = ScalarBuffer()
         self._tables: deque[pd.DataFrame] = deque()
         if not self.is_active:
             return
@@ -296,7 +296,7 @@ class Monitor:
                 self._guarded(self._evaluate, self.evaluate)
 
     def _evaluate(self, evaluate: Evaluation) -> None:
-        with undisturbed(self.weights.model):
+        with preserving_rng_and_mode(self.weights.model):
             scalars = dict(evaluate())
         self._hold(self.done, scalars)
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pandas as pd
 
 from probes.circuits import Circuit, HeadCircuit
-from probes.monitor.ranks import Alone
-from probes.tables import joined
-from probes.work import Work
+from probes.measuring.checkpoint import Plan
+from probes.measuring.tables import joined
+from probes.monitor.distributed import SingleProcess
 
 
-def own_share(work: Work, ranks: Alone) -> Work:
+def own_share(work: Plan, ranks: SingleProcess) -> Plan:
     """The part of the work that this rank does."""
     if ranks.count == 1:
         return work
@@ -24,12 +24,12 @@ def own_share(work: Work, ranks: Alone) -> Work:
     return replace(work, circuits=circuits, heads={place: heads for place, heads in own.items() if heads})
 
 
-def one_layer(work: Work, layer: int) -> Work:
+def one_layer(work: Plan, layer: int) -> Plan:
     """The part of the work on one layer."""
     return replace(work, heads={place: heads for place, heads in work.heads.items() if place[1] == layer})
 
 
-def as_in_the_model(rows: pd.DataFrame, ranks: Alone) -> pd.DataFrame:
+def as_in_the_model(rows: pd.DataFrame, ranks: SingleProcess) -> pd.DataFrame:
     """This rank's rows, with the heads numbered as in the whole model."""
     return rows.assign(head=rows["head"] * ranks.count + ranks.rank)
 
@@ -44,7 +44,7 @@ def in_order(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return rows.iloc[place.argsort(kind="stable")].reset_index(drop=True)
 
 
-def _every_nth(circuit: Circuit, ranks: Alone) -> HeadCircuit:
+def _every_nth(circuit: Circuit, ranks: SingleProcess) -> HeadCircuit:
     assert isinstance(circuit, HeadCircuit)
     build = circuit.build
     return replace(circuit, build=lambda heads: build(heads)[ranks.rank :: ranks.count])

@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from checkpoints import Run
-from probes.catalogue import PROBES
-from probes.measure import measure
-from probes.tables import COLUMNS
+from probes.measuring.catalogue import PROBES
+from probes.measuring.measure import measure
+from probes.measuring.tables import COLUMNS
 from probes.watch.tail import Tail
 
 _SHARE = 0.1  # of the time

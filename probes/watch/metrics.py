@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from probes.online import Detector, Event
+from probes.series.online import Detector, Event
 from probes.watch.curve import Curve
 
 
@@ -52,7 +52,7 @@ class Metrics:
             self._detect(self.main, step, scalars[self.main])
 
     def _detect(self, name: str, step: int, value: float) -> None:
-        if self._detector is None or self._detector.series != name:
+        if self._detector is None or self._detector.metric != name:
             self._detector, self._detected = Detector(name, kinds=("cliff",)), -1
         if step <= self._detected or not math.isfinite(value):
             return

@@ -12,7 +12,7 @@ from checkpoints import Run
 from checkpoints.layout import METRICS_FILE, RUN_FILE, files_named
 from checkpoints.sources.run_directory import described, read_description
 from probes.monitor.sinks.run_directory import EVENTS_FILE, PROBES_FILE, read_event
-from probes.online import Event
+from probes.series.online import Event
 from probes.watch.measured import MonitorRows, NewestCheckpoint
 from probes.watch.metrics import Metrics
 from probes.watch.snapshot import Snapshot

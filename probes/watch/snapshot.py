@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from probes.online import Event
+from probes.series.online import Event
 
 
 @dataclass(frozen=True)

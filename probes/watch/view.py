@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from probes.online import Event
-from probes.tables import mean_over_layers
+from probes.measuring.tables import mean_over_layers
+from probes.series.online import Event
 from probes.watch.snapshot import Snapshot
 from probes.watch.sparkline import sparkline
 
@@ -134,7 +134,7 @@ def _events(events: tuple[Event, ...], source: str) -> list[RenderableType]:
     for event in events[-_MOST_EVENTS:]:
         interval = f"{event.low:.0f} to {event.high:.0f}"
         shown.add_row(
-            event.kind, event.series, f"{event.step:.0f}", interval, str(event.announced), f"{event.p_value:.1g}"
+            event.kind, event.metric, f"{event.step:.0f}", interval, str(event.detected_at), f"{event.p_value:.1g}"
         )
     earlier = f", the last {_MOST_EVENTS} of {len(events)}" if len(events) > _MOST_EVENTS else ""
     return [Text(f"transitions ({source}{earlier})", style="bold"), shown]

@@ -1,7 +1,7 @@
 """Three CSV files that any program reads: what was logged, what was measured, what was announced.
 
     scalars.csv   step, name, value: one line per scalar, so that a new scalar needs no new column
-    probes.csv    the columns of `probes.tables`, one line per number
+    probes.csv    the columns of `probes.measuring.tables`, one line per number
     events.csv    one line per announcement
 
 A missing value is an empty field.
@@ -18,11 +18,11 @@ from typing import Any
 import pandas as pd
 
 from checkpoints.files.checkpoint import abridged
+from probes.measuring.tables import COLUMNS
 from probes.monitor.sinks.lines import Lines
 from probes.monitor.sinks.missing import finite_rows
 from probes.monitor.sinks.resumable import Resumable, first_step
-from probes.online import Event
-from probes.tables import COLUMNS
+from probes.series.online import Event
 
 
 class RowsAsCSV(Resumable):
@@ -51,7 +51,7 @@ class CSV(RowsAsCSV):
             )
         self._scalars = csv_lines(self.folder / "scalars.csv", ["step", "name", "value"], "step")
         self._rows = csv_lines(self.folder / "probes.csv", COLUMNS, "step")
-        self._events = csv_lines(self.folder / "events.csv", [field.name for field in fields(Event)], "announced")
+        self._events = csv_lines(self.folder / "events.csv", [field.name for field in fields(Event)], "detected_at")
 
     def begin(self, step: int) -> None:
         """Drop what is there of this step and later ones."""
@@ -65,7 +65,7 @@ class CSV(RowsAsCSV):
 
     def event(self, event: Event) -> None:
         """A line."""
-        self.at(event.announced)
+        self.at(event.detected_at)
         self._events.add(as_csv([[_field(value) for value in astuple(event)]]))
         self._events.flush()
 

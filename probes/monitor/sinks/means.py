@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from probes.measuring.tables import mean_over_heads
 from probes.monitor.sinks.missing import finite_rows
-from probes.tables import mean_over_heads
 
 
 def means_by_tag(table: pd.DataFrame) -> dict[int, dict[str, float]]:

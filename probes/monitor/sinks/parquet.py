@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from probes.measuring.partial_results import remove_partial_results
+from probes.measuring.tables import joined, read_table, write_table
 from probes.monitor.sinks.missing import finite_rows
 from probes.monitor.sinks.resumable import Resumable, first_step
-from probes.online import Event
-from probes.parts import remove_parts
-from probes.tables import joined, read_table, write_table
+from probes.series.online import Event
 
 
 class Parquet(Resumable):
@@ -46,7 +46,7 @@ class Parquet(Resumable):
 
     def event(self, event: Event) -> None:
         """Not kept; the step says where the run goes on."""
-        self.at(event.announced)
+        self.at(event.detected_at)
 
     def rows(self, table: pd.DataFrame) -> None:
         """A part."""
@@ -62,7 +62,7 @@ class Parquet(Resumable):
         parts = [read_table(part) for part in self._parts().values()]
         if parts and not self.path.exists():  # where it exists, a kill in the middle of this left the parts behind
             write_table(joined(parts, {str(name): value for name, value in parts[-1].attrs.items()}), self.path)
-        remove_parts(self.parts)
+        remove_partial_results(self.parts)
 
     def _part(self, step: int) -> Path:
         return self.parts / f"step-{step:09d}.parquet"

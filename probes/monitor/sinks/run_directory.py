@@ -1,6 +1,6 @@
 """The run directory that the trainer writes: scalars in metrics.jsonl, measurements and announcements beside it.
 
-    probes.csv     the columns of `probes.tables`, one line per number
+    probes.csv     the columns of `probes.measuring.tables`, one line per number
     events.jsonl   one line per announcement
 
 So that everything about a run is in one place, and `probes watch` shows it while it grows.
@@ -13,11 +13,11 @@ from dataclasses import asdict
 from typing import Any
 
 from checkpoints import RunWriter
+from probes.measuring.tables import COLUMNS
 from probes.monitor.sinks.csv import RowsAsCSV, csv_lines
 from probes.monitor.sinks.lines import Lines
 from probes.monitor.sinks.missing import finite_scalars
-from probes.online import Event
-from probes.tables import COLUMNS
+from probes.series.online import Event
 
 PROBES_FILE = "probes.csv"
 EVENTS_FILE = "events.jsonl"
@@ -33,7 +33,7 @@ class RunDirectory(RowsAsCSV):
     def __init__(self, writer: RunWriter) -> None:
         self.writer = writer
         self._rows = csv_lines(writer.path / PROBES_FILE, COLUMNS, "step")
-        self._events = Lines(writer.path / EVENTS_FILE, lambda line: json.loads(line)["announced"])
+        self._events = Lines(writer.path / EVENTS_FILE, lambda line: json.loads(line)["detected_at"])
 
     def begin(self, step: int) -> None:
         """Drop what is there of this step and later ones."""
@@ -47,7 +47,7 @@ class RunDirectory(RowsAsCSV):
 
     def event(self, event: Event) -> None:
         """A line."""
-        self.at(event.announced)
+        self.at(event.detected_at)
         self._events.add(event_as_json(event))
         self._events.flush()
 

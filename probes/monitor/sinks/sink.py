@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from probes.online import Event
+from probes.series.online import Event
 
 
 class Sink:
@@ -14,7 +14,7 @@ class Sink:
         """Metrics of the weights after `step` updates: at every step, so this has to be quick."""
 
     def rows(self, table: pd.DataFrame) -> None:
-        """One measurement: all rows of one step, in the columns of `probes.tables`."""
+        """One measurement: all rows of one step, in the columns of `probes.measuring.tables`."""
 
     def event(self, event: Event) -> None:
         """A transition was announced."""

@@ -16,7 +16,7 @@ import pandas as pd
 from probes.monitor.sinks.means import means_by_tag
 from probes.monitor.sinks.missing import finite_scalars
 from probes.monitor.sinks.resumable import Resumable
-from probes.online import Event
+from probes.series.online import Event
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -64,9 +64,9 @@ class TensorBoard(Resumable):
 
     def event(self, event: Event) -> None:
         """One line of text at the step of its announcement."""
-        self.at(event.announced)
+        self.at(event.detected_at)
         with self._writing() as writer:
-            writer.add_text(f"events/{event.series}", str(event), event.announced)
+            writer.add_text(f"events/{event.metric}", str(event), event.detected_at)
             writer.flush()
 
     def close(self) -> None:

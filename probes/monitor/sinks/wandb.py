@@ -12,7 +12,7 @@ import pandas as pd
 from probes.monitor.sinks.means import means_by_tag
 from probes.monitor.sinks.missing import finite_scalars
 from probes.monitor.sinks.sink import Sink
-from probes.online import Event
+from probes.series.online import Event
 
 if TYPE_CHECKING:
     import wandb
@@ -55,7 +55,7 @@ class WandB(Sink):
 
     def event(self, event: Event) -> None:
         """A point at the step of its announcement, whose height is where it happened; and a line in the summary."""
-        self.scalars(event.announced, {f"events/{event.kind} of {event.series}": event.step})
+        self.scalars(event.detected_at, {f"events/{event.kind} of {event.metric}": event.step})
         self._events.append(str(event))
         self.run.summary["events"] = list(self._events)
 

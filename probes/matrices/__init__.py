@@ -1,0 +1,1 @@
+"""Matrices in, numbers out: spectra, ranks, subspaces and modes, from the factors."""

@@ -1,0 +1,111 @@
+"""How many directions a matrix really uses.
+
+Four summaries of one spectrum s_1 >= s_2 >= ... ; all are r for r equal values, all ignore scale and rotation:
+
+    effective rank         exp(- sum p ln p),  p = s / sum s        Roy & Vetterli 2007; Eq 15 of paper 000
+    participation ratio    (sum s^2)^2 / sum s^4
+    stable rank            sum s^2 / s_1^2
+    marginalized           the effective rank of what is left once k components are taken out (paper 000, section 4)
+
+The convention matters: on (4, 2, 1, 1/2) effective rank is 3.1171 with p = s / sum s as here, 2.06 with squares.
+
+Each function takes a matrix (array or `Factored`). Its `spectrum_` twin takes singular values, so that one
+decomposition can serve them all. A matrix of zeros has no effective rank, and asking for it is an error.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from probes.matrices.factored import in_kind
+from probes.matrices.spectra import singular_values
+
+
+def effective_rank(matrix: Any) -> Any:
+    """Effective rank of Roy & Vetterli, between 1 and min(rows, columns)."""
+    return spectrum_effective_rank(singular_values(matrix))
+
+
+def stable_rank(matrix: Any) -> Any:
+    """||M||_F^2 / ||M||_2^2: counts directions by energy against the largest; a rival summary, blind to small ones."""
+    return spectrum_stable_rank(singular_values(matrix))
+
+
+def participation_ratio(matrix: Any) -> Any:
+    """(sum s^2)^2 / sum s^4: counts directions by energy; a rival summary between stable and effective rank."""
+    return spectrum_participation_ratio(singular_values(matrix))
+
+
+def marginalized_effective_rank(matrix: Any, removed: int = 4) -> Any:
+    """Effective rank without the k largest singular values, for k = 0 .. removed: [..., removed + 1].
+
+    This is the reading of paper 000 by size. It needs one matrix only, but when a later mode overtakes an earlier one
+    the component that is taken out changes identity; `marginalized_effective_rank_by_mode` follows the modes instead.
+    """
+    return spectrum_marginalized_effective_rank(singular_values(matrix), removed)
+
+
+def spectrum_effective_rank(values: Any) -> Any:
+    """Effective rank from singular values [..., k]."""
+    s = _spectrum(values)
+    return in_kind(_entropy_rank(s), values)
+
+
+def spectrum_stable_rank(values: Any) -> Any:
+    """Stable rank from singular values [..., k]."""
+    s = _spectrum(values)
+    return in_kind(_scaled(s).square().sum(-1), values)
+
+
+def spectrum_participation_ratio(values: Any) -> Any:
+    """Participation ratio from singular values [..., k]."""
+    s = _scaled(_spectrum(values))
+    return in_kind(s.square().sum(-1).square() / s.pow(4).sum(-1), values)
+
+
+def spectrum_marginalized_effective_rank(values: Any, removed: int = 4) -> Any:
+    """Marginalized effective rank from singular values [..., k], in any order: [..., removed + 1]."""
+    if removed < 0:
+        raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
+    s = _spectrum(values).sort(dim=-1, descending=True).values
+    left_over = int(torch.as_tensor(spectrum_rank(s)).min())
+    if removed >= left_over:
+        raise ValueError(
+            f"removed is {removed}, but a matrix of this batch has only {left_over} non-zero singular values: "
+            f"nothing would be left. Use removed <= {left_over - 1}"
+        )
+    return in_kind(torch.stack([_entropy_rank(s[..., k:]) for k in range(removed + 1)], dim=-1), values)
+
+
+def spectrum_rank(values: Any) -> Any:
+    """How many singular values [..., k] exceed the rounding of float64 relative to the largest; 0 for a zero matrix."""
+    s = torch.as_tensor(values).double()
+    smallest = s.shape[-1] * torch.finfo(torch.float64).eps * s.amax(-1, keepdim=True)
+    return in_kind((s > smallest).sum(-1), values)
+
+
+def _entropy_rank(s: Tensor) -> Tensor:
+    s = _scaled(s)
+    p = s / s.sum(-1, keepdim=True)
+    return torch.exp(-torch.special.xlogy(p, p).sum(-1))
+
+
+def _scaled(s: Tensor) -> Tensor:
+    return s / s.amax(-1, keepdim=True)  # so that squares and fourth powers neither overflow nor vanish
+
+
+def _spectrum(values: Any) -> Tensor:
+    """Singular values as a float64 tensor, or an error that says what is wrong with them."""
+    s = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
+    s = s.double()
+    if s.ndim < 1 or s.shape[-1] == 0:
+        raise ValueError(f"values has shape {tuple(s.shape)}: singular values [..., k] are expected")
+    if not torch.isfinite(s).all() or (s < 0).any():
+        raise ValueError("values must be finite and not negative: singular values are expected")
+    zero = s.amax(-1) == 0
+    if zero.any():
+        where = f" (index {tuple(int(i) for i in zero.nonzero()[0])} of the batch)" if s.ndim > 1 else ""
+        raise ValueError(f"the matrix is zero{where}: it has no effective rank")
+    return s

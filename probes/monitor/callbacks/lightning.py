@@ -1,0 +1,92 @@
+"""A monitor in the Trainer of Lightning: one more callback.
+
+    from probes.monitor.callbacks.lightning import MonitorCallback
+
+    lightning.Trainer(..., callbacks=[MonitorCallback(budget=0.01)])
+
+Steps are the Trainer's `global_step`: updates, not batches, and a training that is resumed counts on. With manual
+optimization every optimizer's update is one, so that several may be made in a batch. The loss that `training_step`
+returns is recorded for every update, where gradients are accumulated as the mean over the batches of the update; what
+a validation logs belongs to the weights that were validated, and the sanity check before training is left out.
+
+The end: the last weights are measured when training ends, so list this callback before others that replace them there
+(StochasticWeightAveraging). Where training raises or is interrupted the weights may be halfway through an update: then
+what is held is handed on and the sinks are closed, and no more is measured.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probes.monitor.callbacks.later import MonitorSettings
+from probes.monitor.callbacks.once import FirstValuePerStep
+from probes.monitor.monitor import Monitor
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise ImportError("this callback is for Lightning: pip install 'checkpoint-probes[lightning]'") from error
+
+
+class MonitorCallback(Callback):
+    """Keyword arguments are those of `probes.Monitor`, all but model and step."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.monitor: Monitor | None = None
+        """Of the training that goes on, or of the last."""
+        self._later = MonitorSettings(settings)
+        self._losses: list[Tensor] = []
+        self._known: dict[str, Tensor] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make the monitor, of the weights before the first update."""
+        self.monitor = self._later.begin(pl_module, trainer.global_step)
+        self._once = FirstValuePerStep(self.monitor)
+        self._losses.clear()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Keep the loss, and if an update was made hand on the mean: it is of the weights before the update."""
+        if self.monitor is None:
+            return
+        divided_by = trainer.accumulate_grad_batches  # 1 with manual optimization: Lightning refuses more
+        self._losses += [loss * divided_by for loss in _losses(outputs)]
+        if trainer.global_step > self.monitor.done:
+            if self._losses:
+                self._once.log(self.monitor.done, {"loss": torch.stack(self._losses).mean()})
+                self._losses.clear()
+            self.monitor.step(step=trainer.global_step)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember what was logged before."""
+        self._known = dict(trainer.callback_metrics)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Record what the validation logged; a "loss" among it is not that of training."""
+        if self.monitor is None:  # so it is in the sanity check
+            return
+        new = {
+            "validation_loss" if name == "loss" else name: value
+            for name, value in trainer.callback_metrics.items()
+            if value is not self._known.get(name) and value.numel() == 1
+        }
+        self._once.log(trainer.global_step, new)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Close; the last weights are measured."""
+        if self.monitor is not None:
+            self.monitor.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Hand on what is held."""
+        if self.monitor is not None:
+            self.monitor.break_off()
+
+
+def _losses(outputs: Any) -> list[Tensor]:
+    """What `training_step` returned as its loss, if it did."""
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    return [loss.detach().reshape(())] if isinstance(loss, Tensor) and loss.numel() == 1 else []

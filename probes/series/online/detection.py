@@ -1,0 +1,187 @@
+"""Being told of a transition soon after it happens, and seldom of one that does not.
+
+A series is kept in a `Record` and looked at now and then, at steps that grow by a constant ratio. Each look runs the
+search of `find_transitions` over the recent part of the record, and announces the cliffs and dips that are new.
+
+*False alarms.* alpha is the chance of any false announcement in this series, however long the run. Look k may use up
+the share m / ((k + m - 1)(k + m)) of it, m = 30: these shares add up to 1 over endlessly many looks, hardly fall over
+the first thirty and then fall as 1 / k^2. The p-value of an event counts the looks in the same way, so that an event
+has p < alpha.
+
+*What is recent.* A cliff at step c is judged by what surrounds it, from c / 4 to 2.5 c at most. So after step t nothing
+new is learned about cliffs before t / 2.5, and the search needs no entry before t / 10. These are brought to blocks of
+one length, because the noise of a mean and its correlation depend on it: 500 to 900 entries whatever the length of the
+run. Strengths are fractions of the range of the whole run so far, and drops under 1 % of it are not announced.
+
+What began before the first of them is seen in part, and what is left of a decay looks like a cliff of its own: nothing
+before twice the step of the first of them is announced, unless the whole record begins there.
+
+*When it is over.* A transition is announced when its interval and two widths have passed: before that, a drop cannot be
+told from the bend of a decay.
+
+*A cliff leads where the series has not been.* What only comes back from a bump, however long, is none: where a test
+loss first rises and then falls a little, nothing has been understood.
+
+*What is new.* Later looks see more of a transition and put it elsewhere, or see that it was two. Of what a look finds,
+the row nearest to an announced event is that event, and the event is from then on known to be there. Any other row is
+the same event if it is within a fifth of its step or within two widths of it, seen from either, and otherwise new.
+The kind does not matter: a drop that comes back is announced as a cliff or as a dip, whichever was seen first.
+
+Measured with the defaults, on seeds used for nothing else:
+
+    nothing happens, alpha = .01, 200 runs    slow random walk 3, kink 1; white noise, exponentials, power laws with and
+    of 1000 or 3000 steps of each kind        without noise, random walk, autocorrelated 0: 4 alarms in 1800 runs
+    solvable model, noise 5 %, 12 runs        40 of 40 cliffs in order and no other; delay / step .47, worst .88;
+                                              half-drop off by .4 %, worst 3 %; + 1.1 width from t* by 3 %, worst 7 %
+    the same, noise 15 %                      40 of 40 and no other; delay .54, worst 2.1; 1 %, worst 4; 2 %, worst 13
+
+half-drop + 1.1 width comes out 2 to 3 % late. Cliffs in the first hundred steps are missed: with fewer than 300 entries
+the correlation of the noise cannot be measured, and looking from 30 on raised an alarm in half of the random walks.
+Lower `fewest` only where the values are known to be independent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from probes.series.online.event import Event
+from probes.series.online.record import Record
+from probes.series.transitions.find import FEWEST, cliffs_and_dips, scaled_sums, without_spikes
+from probes.series.transitions.transition import Transition
+
+_LEVEL_LOOKS = 30
+_RECENT = 0.1  # of the last step
+_BEFORE = 2.0  # the earliest transition over the first step that the search sees
+_SHORTEST = 1.2  # last step over first: a shorter stretch has no room for the narrowest cliff
+_CLOSE = 0.2
+_WIDTHS = 2.0
+_SMALLEST = 0.01  # of the range so far
+
+
+class Detector:
+    """Causal detection of transitions in one series, of some `kinds`.
+
+    `interventions` are steps at which a drop is expected. Call `add` at every step, and `look` where `is_due` says so.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        alpha: float = 0.01,
+        look_ratio: float = 1.1,
+        *,
+        fewest: int = 300,
+        kinds: Sequence[str] = ("cliff", "dip"),
+        interventions: Sequence[float] = (),
+    ) -> None:
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
+        if not look_ratio > 1:
+            raise ValueError(f"look_ratio is {look_ratio}: steps of looks grow by it, so it must be above 1")
+        if not kinds or set(kinds) - {"cliff", "dip"}:
+            raise ValueError(f"kinds is {tuple(kinds)}: 'cliff', 'dip' or both are expected")
+        if fewest < FEWEST:
+            raise ValueError(f"fewest is {fewest}: below {FEWEST} entries the noise cannot be told from the curve")
+        self.metric, self.alpha, self.look_ratio, self.fewest = metric, alpha, look_ratio, fewest
+        self.kinds = tuple(kinds)
+        self.record = Record()
+        self.events: list[Event] = []
+        self._interventions = list(interventions)
+        self._known: list[Transition] = []
+        self._looks, self._next = 0, -np.inf
+        self._lowest, self._highest = np.inf, -np.inf
+
+    def add(self, step: float, value: float) -> None:
+        """One more value; see `Record.add`."""
+        self.record.add(step, value)
+
+    def expect(self, step: float) -> None:
+        """From now on, do not announce a transition at this step: you are about to change the learning rate, say."""
+        self._interventions.append(step)
+
+    def is_due(self, step: float) -> bool:
+        """Whether it is time for a look: enough entries, and the step has grown by look_ratio since the last."""
+        return step >= self._next and len(self.record) >= self.fewest
+
+    def look(self, step: int) -> list[Event]:
+        """The cliffs and dips that are there now and were not announced before, ordered by step."""
+        self._next = step * self.look_ratio
+        steps, values = self.record.recent(_RECENT)
+        if len(steps) < FEWEST or steps[-1] < _SHORTEST * steps[0]:
+            return []
+        self._looks += 1
+        calm = without_spikes(values)
+        low, high = float(calm.min()), float(calm.max())
+        self._lowest, self._highest = min(low, self._lowest), max(high, self._highest)
+        if low == high:
+            return []
+        share = share_of_alpha(self._looks)
+        earliest = _BEFORE * steps[0] if steps[0] > self.record.steps[0] else 0.0
+        found = cliffs_and_dips(scaled_sums(calm, steps, benefit=0.0), self.alpha * share, self._known)
+        of_range = (high - low) / (self._highest - self._lowest)
+        rows = [
+            replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
+            for row in found
+            if row.kind in self.kinds
+            and row.strength * of_range > _SMALLEST
+            and row.step >= earliest
+            and _extent(row)[1] <= steps[-1]
+            and (row.kind == "dip" or self._goes_below_everything(row))
+        ]
+        new = [self._event(row, step) for row in self._unknown(rows) if not self._is_expected(row)]
+        self.events += new
+        return new
+
+    def _unknown(self, rows: list[Transition]) -> list[Transition]:
+        """What is not a known transition; both are known from then on, where they were found now."""
+        rest = list(rows)
+        for i, place in enumerate(self._known):
+            same = [row for row in rest if _is_same(row, place)]
+            if same:
+                self._known[i] = min(same, key=lambda row: abs(row.step - place.step))
+                rest.remove(self._known[i])
+        new: list[Transition] = []
+        for row in rest:
+            if not any(_is_same(row, place) for place in self._known):
+                new.append(row)
+                self._known.append(row)
+        return new
+
+    def _goes_below_everything(self, row: Transition) -> bool:
+        """Whether the mean since a cliff lies below that of every stretch of (about) as many entries before it."""
+        steps, values = self.record.steps, self.record.values
+        low, high = _extent(row)
+        before, after = values[steps < low], values[steps > high]
+        if not len(before) or not len(after):
+            return True
+        stretches = np.array_split(before, -(-len(before) // len(after)))
+        return bool(after.mean() < min(stretch.mean() for stretch in stretches))
+
+    def _is_expected(self, row: Transition) -> bool:
+        return any(_within(step, row) for step in self._interventions)
+
+    def _event(self, row: Transition, step: int) -> Event:
+        numbers = {name: float(getattr(row, name)) for name in ("step", "low", "high", "strength", "p_value", "width")}
+        return Event(kind=row.kind, metric=self.metric, detected_at=step, **numbers)
+
+
+def share_of_alpha(look: int) -> float:
+    """What look 1, 2, 3 ... may use up of the chance of a false alarm; all of them together, 1."""
+    return _LEVEL_LOOKS / ((look + _LEVEL_LOOKS - 1) * (look + _LEVEL_LOOKS))
+
+
+def _is_same(row: Transition, other: Transition) -> bool:
+    close = abs(row.step - other.step) < _CLOSE * min(row.step, other.step)
+    return bool(close or _within(row.step, other) or _within(other.step, row))
+
+
+def _within(step: float, row: Transition) -> bool:
+    low, high = _extent(row)
+    return bool(low <= step <= high)
+
+
+def _extent(row: Transition) -> tuple[float, float]:
+    """Where a transition takes place: its interval, and two widths either side of its middle."""
+    reach = _WIDTHS * row.width
+    return float(min(row.low, row.step - reach)), float(max(row.high, row.step + reach))

@@ -1,0 +1,307 @@
+"""Cliffs: rapid drops between two slower stretches. A place is a cliff when two tests say so.
+
+1. *The curve is not convex there* (`convexity.py`), at the 5 % level, counting the widths and centres tried around it.
+   It asks nothing about the curve beyond convexity, and so is robust, but weak.
+2. *A decay does not explain it.* Around the place, the best mixture of decaying exponentials (plus a straight line,
+   plus the cliffs found already) is compared with the same plus one logistic step. The statistic is the root of the
+   drop in chi^2, the p-value its tail times the number of places looked at. It is about twice as powerful. Unless
+   the first test is significant on its own, the step must also beat a single change of slope, up or down.
+
+The noise of both is measured from the series, at the scale of the cliff, so that a random walk does not pass for one.
+
+A cliff is located by the best-fitting step: the place where half of the drop is done. Its interval is the range of
+places that the profile likelihood does not exclude at 95 %. Two shapes are tried, a logistic and a squared one (a loss
+is quadratic in the amplitude that grows logistically); the better one is used.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64
+
+from probes.series.transitions.blocks import Blocks, Sums
+from probes.series.transitions.convexity import scan
+from probes.series.transitions.transition import Transition
+
+STEP_WIDTHS = (0.3, 0.16, 0.08, 0.04, 0.02, 0.01)
+"""Logistic widths tried, as fractions of the centre."""
+
+_GATE = 0.05  # level of the convexity test
+_CELLS_PER_PLACE = 3  # independent widths and centres within the neighbourhood of one place
+_NEIGHBOURHOOD = 0.15  # in ln(step)
+_CLOSEST = 0.2  # two cliffs nearer than this fraction of the step are one
+_INDEPENDENT_CELLS = 0.1  # share of the cells of the convexity scan that are as good as independent
+_INDEPENDENT_STEPS = 0.3  # share of the (centre, width) grid of steps that is as good as independent
+_DEGREES_OF_FREEDOM = 50  # of the noise: heavier tails than normal, because it is itself estimated
+_CORRELATED = 1.6  # inflation above which noise counts as correlated ...
+_FREEDOM_IF_CORRELATED = 15  # ... and its size rests on few blocks
+_BINS = 60
+_RATES = np.geomspace(0.05, 200.0, 24)  # of the exponentials, per length of the window
+_KINKS = 20
+_LOOK_BACK = 12  # widths
+_SMALLEST_DROP = 0.01  # of the range
+_HALF_OF_SQUARE = -np.log(np.sqrt(2) - 1)  # (1 - logistic(x))^2 = 1/2 at x = -this
+_PROFILE = 3.84  # chi^2 with one degree of freedom at 95 %
+
+
+@dataclass(frozen=True)
+class Step:
+    """One logistic step down: (1 - logistic((t - centre) / width)) to the power 1 or 2."""
+
+    centre: float
+    width: float
+    power: int = 1
+
+    def __call__(self, t: np.ndarray) -> np.ndarray:
+        """The step at times t, from 1 to 0."""
+        return 0.5**self.power * (1 - np.tanh((t - self.centre) / (2 * self.width))) ** self.power
+
+    @property
+    def half(self) -> float:
+        """Where half of the drop is done."""
+        return self.centre - (_HALF_OF_SQUARE * self.width if self.power == 2 else 0.0)
+
+    def moved(self, half: float) -> "Step":
+        """The same step with half of its drop done elsewhere."""
+        return replace(self, centre=self.centre + half - self.half)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of the series in a few dozen means, whitened: multiplied by the inverse root of their covariance."""
+
+    at: Float64[np.ndarray, " bins"]
+    mean: Float64[np.ndarray, " bins"]
+    whiten: Float64[np.ndarray, "bins bins"]
+    decays: Float64[np.ndarray, "bins columns"]
+
+    def chi2(self, steps: list) -> tuple[float, np.ndarray]:
+        """Of the best mixture of decays and the given steps, none of negative height; and the heights of the steps."""
+        from scipy.optimize import nnls  # slow to import, and importing probes must be quick
+
+        columns = self.whiten @ np.column_stack([self.decays, *(step(self.at) for step in steps)])
+        size = np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
+        coefficients, residual = nnls(columns / size, self.whiten @ self.mean, maxiter=30 * columns.shape[1])
+        return residual**2, (coefficients / size)[self.decays.shape[1] :]
+
+
+def find_cliffs(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> list[Transition]:
+    """Cliffs with p < alpha. Where all that passes the first test is explained by those known, no more is fitted."""
+    from scipy.special import stdtr
+
+    cells = scan(sums)
+    everywhere = max(1.0, _INDEPENDENT_CELLS * len(cells))
+    cells = cells.loc[cells["plausible"].astype(bool) & (cells["drop"] > _SMALLEST_DROP)]
+    tried = np.where(cells["inflation"] > _CORRELATED, everywhere * _GATE / alpha, _CELLS_PER_PLACE)
+    gate = tried * stdtr(_freedom(cells["inflation"]), -cells["z"].to_numpy(dtype=float)) < _GATE
+    places = cells.loc[gate]
+    if known and not len(_unexplained(places, known)):
+        return []
+    looked_at = _places_looked_at(sums)
+    found: list[tuple[Step, float]] = []
+    while len(places):
+        best, z = _best_step(sums, places, [step for step, _ in found])
+        if best is None:
+            break
+        p_value = min(1.0, looked_at * float(stdtr(_freedom(_at_scale(sums, best).inflation[0]), -z)))
+        if p_value >= alpha:
+            break
+        here = np.abs(np.log(places["centre"].to_numpy() / best.half)) < _NEIGHBOURHOOD
+        convex = everywhere * float(stdtr(_DEGREES_OF_FREEDOM, -places.loc[here, "z"].max())) >= alpha
+        if convex and _explained_by_a_kink(sums, best, [step for step, _ in found]):
+            places = places.loc[~here]
+            continue
+        found.append((best, p_value))
+        places = _beyond(places, best.half, best.width)
+    rows = [_located(sums, step, [s for s, _ in found if s is not step], p) for step, p in found]
+    return _distinct([row for row in rows if row.strength > _SMALLEST_DROP and _stays_down(sums, row)])
+
+
+def _beyond(places: pd.DataFrame, half: float, width: float) -> pd.DataFrame:
+    """Places not explained by a step: it lies neither among their inner blocks nor within a few of its widths."""
+    reach = np.maximum(1.25 * places["width"], max(2.5 * width, _CLOSEST * half))
+    return places.loc[(places["centre"] - half).abs() > reach]
+
+
+def _unexplained(places: pd.DataFrame, known: Sequence[Transition]) -> pd.DataFrame:
+    for row in known:
+        places = _beyond(places, row.step, row.width)
+    return places
+
+
+def _stays_down(sums: Sums, row: Transition) -> bool:
+    """Whether the series ends up lower than it was, and does not only come back from a bump or go into a dip."""
+    edges = np.linspace(row.step - _LOOK_BACK * row.width, row.step - 3 * row.width, 6)
+    before = sums.over(edges[:-1], edges[1:])
+    after = sums.over(np.array([row.step + 3 * row.width]), np.array([row.step + 5 * row.width]))
+    if after.count[0] == 0 or not (before.count > 0).any():
+        return True
+    lowest = before.mean[before.count > 0].min()
+    return bool(lowest - after.mean[0] > row.strength / 2)
+
+
+def _distinct(rows: list[Transition]) -> list[Transition]:
+    """Steps found apart may have been located at the same place, or not be told apart: keep the surest of each."""
+    kept: list[Transition] = []
+    for row in sorted(rows, key=lambda row: row.p_value):
+        apart = [abs(row.step - other.step) > _CLOSEST * other.step for other in kept]
+        excluded = [not row.low <= other.step <= row.high for other in kept]
+        if all(apart) and all(excluded):
+            kept.append(row)
+    return kept
+
+
+def _freedom(inflation: Any) -> np.ndarray:
+    """Degrees of freedom of the noise: few where it is correlated, which a handful of large blocks must tell."""
+    return np.where(np.asarray(inflation) > _CORRELATED, _FREEDOM_IF_CORRELATED, _DEGREES_OF_FREEDOM)
+
+
+def _at_scale(sums: Sums, step: Step) -> Blocks:
+    return sums.over(np.array([step.centre - 2 * step.width]), np.array([step.centre + 2 * step.width]))
+
+
+def _places_looked_at(sums: Sums) -> float:
+    decades = np.log(sums.at[-1] / max(sums.at[0], sums.at[1] - sums.at[0]))
+    return max(1.0, _INDEPENDENT_STEPS * sum(decades / width for width in STEP_WIDTHS))
+
+
+def _best_step(sums: Sums, places: pd.DataFrame, known: list[Step]) -> tuple[Step | None, float]:
+    """The step that improves the fit most, among those centred where the curve is not convex."""
+    best, best_z = None, 0.0
+    log_centres = np.log(places["centre"].to_numpy())
+    for share in STEP_WIDTHS:
+        grid = np.unique(np.round(log_centres / (share / 3))) * (share / 3)
+        for centre in np.exp(grid):
+            step = Step(centre, share * centre)
+            z = _improvement(sums, step, known)
+            if z > best_z:
+                best, best_z = step, z
+    return best, best_z
+
+
+def _improvement(sums: Sums, step: Step, known: list[Step]) -> float:
+    window = _window(sums, step)
+    if window is None:
+        return 0.0
+    nearby = [other for other in known if window.at[0] < other.half < window.at[-1]]
+    without, _ = window.chi2(nearby)
+    with_step, _ = window.chi2([*nearby, step])
+    # where even the better model fits badly, its misfit and not the noise is what an improvement has to beat
+    misfit = max(1.0, with_step / (len(window.at) - 8))
+    return float(np.sqrt(max(0.0, without - with_step) / misfit))
+
+
+def _explained_by_a_kink(sums: Sums, step: Step, known: list[Step]) -> bool:
+    """Whether one change of slope, up or down, anywhere in the window does about as well as the step."""
+    window = _window(sums, step)
+    assert window is not None  # the step was fitted there
+    nearby = [other for other in known if window.at[0] < other.half < window.at[-1]]
+    shapes = [replace(step, width=w * step.width, power=p).moved(step.half) for w in (0.7, 1.0, 1.4) for p in (1, 2)]
+    with_step = min(window.chi2([*nearby, shape])[0] for shape in shapes)
+
+    def with_kink(at: float) -> float:
+        kinks = [(lambda t, sign=sign: sign * np.maximum(t - at, 0)) for sign in (1, -1)]
+        return min(window.chi2([*nearby, kink])[0] for kink in kinks)
+
+    places = np.linspace(window.at[0], window.at[-1], _KINKS + 2)[1:-1]
+    best = min(places, key=with_kink)
+    # a sharp bend between two of the places would otherwise look worse than a step, which is free to fit it
+    closer = best + (places[1] - places[0]) * np.linspace(-0.8, 0.8, 9)
+    return min(map(with_kink, closer)) < with_step
+
+
+def _window(sums: Sums, step: Step) -> Window | None:
+    """Means over the surroundings of a step, their noise taken at the scale of the step."""
+    low = max(step.centre / 4, step.centre - 12 * step.width, float(sums.at[0]))
+    high = min(2.5 * step.centre, step.centre + 12 * step.width, float(sums.at[-1]))
+    edges = np.linspace(low, np.nextafter(high, np.inf), _BINS + 1)
+    means = sums.over(edges[:-1], edges[1:])
+    some = means.count > 0
+    if some.sum() < 12:
+        return None
+    scale = _at_scale(sums, step)
+    if scale.count[0] < 3:
+        return None
+    at, mean = means.at[some], means.mean[some]
+    whiten = np.linalg.inv(np.linalg.cholesky(_covariance(means, some, int(scale.count[0]), float(scale.inflation[0]))))
+    u = (at - low) / (high - low)
+    exponentials = np.exp(-_RATES * u[:, None])
+    decays = np.column_stack((np.ones_like(u), -np.ones_like(u), u, -u, exponentials))
+    return Window(at, mean, whiten, decays)
+
+
+def _covariance(means: Blocks, some: np.ndarray, count: int, inflation: float) -> np.ndarray:
+    """Covariance of the means: independent noise plus a random walk, which takes the blame for the inflation.
+
+    Third differences of means of n values of a walk with step variance r s^2 inflate by f = (8/60) r n^2, so f
+    at the scale of the step gives r. Any slower-growing correlation is thereby overstated at larger distances, which
+    errs on the side of silence.
+    """
+    n, s = means.count[some].astype(float), means.one_value[some]
+    walk = 7.5 * max(0.0, inflation - 1) / count**2
+    start = np.cumsum(n) - n
+    middle = start + n / 2
+    shared = np.minimum.outer(middle, middle)
+    np.fill_diagonal(shared, start + n / 3)
+    return np.outer(s, s) * (np.diag(1 / n) + walk * shared)
+
+
+def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Transition:
+    from scipy.optimize import minimize
+
+    window = _window(sums, step)
+    assert window is not None  # it was measured there
+    nearby = [other for other in others if window.at[0] < other.half < window.at[-1]]
+
+    def misfit(shape: np.ndarray, power: int) -> float:
+        if abs(shape[0] - step.half) > 3 * step.width or abs(shape[1] - np.log(step.width)) > 1.2:
+            return np.inf  # some other step
+        return window.chi2([*nearby, _shaped(shape, power)])[0]
+
+    start = np.array([step.half, np.log(step.width)])
+    simplex = start + np.array([[0, 0], [step.width, 0], [0, 0.5]])
+    fits = [
+        (minimize(misfit, start, (power,), "Nelder-Mead", options={"initial_simplex": simplex, "maxfev": 150}), power)
+        for power in (1, 2)
+    ]
+    fit, power = min(fits, key=lambda pair: pair[0].fun)
+    best = _shaped(fit.x, power)
+    drop = min(1.0, float(window.chi2([*nearby, best])[1][-1]))  # a fraction of the range
+    low, high = _profile(window, best, nearby, float(fit.fun))
+    i = int(np.clip(np.searchsorted(sums.at, best.half), 1, len(sums.at) - 1))
+    spacing = float(sums.at[i] - sums.at[i - 1])  # no place is known better than to one value of the series
+    low, high = min(low, best.half - spacing), max(high, best.half + spacing)
+    return Transition(best.half, low, high, "cliff", drop, p_value, best.width)
+
+
+def _shaped(shape: np.ndarray, power: int) -> Step:
+    return Step(0.0, float(np.exp(shape[1])), power).moved(float(shape[0]))
+
+
+def _profile(window: Window, best: Step, nearby: list[Step], chi2: float) -> tuple[float, float]:
+    """The places, on either side, at which the best fit over the width is worse by more than noise allows."""
+    allowed = _PROFILE * max(1.0, chi2 / max(1, len(window.at) - 8))
+
+    def worse(half: float) -> float:
+        steps = [
+            replace(best, width=best.width * stretch, power=power).moved(half)
+            for stretch in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
+            for power in (1, 2)
+        ]
+        return min(window.chi2([*nearby, step])[0] for step in steps) - chi2 - allowed
+
+    def edge(sign: int) -> float:
+        inside, outside = 0.0, 0.05
+        while worse(best.half + sign * outside * best.width) < 0 and outside < 20:
+            inside, outside = outside, 2 * outside
+        for _ in range(8):
+            middle = (inside + outside) / 2
+            inside, outside = (
+                (middle, outside) if worse(best.half + sign * middle * best.width) < 0 else (inside, middle)
+            )
+        return best.half + sign * outside * best.width
+
+    return max(edge(-1), float(window.at[0])), min(edge(1), float(window.at[-1]))

@@ -1,0 +1,26 @@
+"""One transition, as every finder reports it, and the table of several."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A row of the table of `find_transitions`, which says what the columns mean."""
+
+    step: float
+    low: float
+    high: float
+    kind: str
+    strength: float
+    p_value: float
+    width: float = float("nan")
+
+
+def transitions_table(rows: Sequence[Transition], kind: type[Transition] = Transition) -> pd.DataFrame:
+    """One row each, ordered by step; the columns are the fields of `kind`, whether or not there are rows."""
+    types = {field.name: "str" if field.type in (str, "str") else "float64" for field in fields(kind)}
+    table = pd.DataFrame([asdict(row) for row in rows], columns=list(types))
+    return table.astype(types).sort_values("step", ignore_index=True)

@@ -1,5 +1,0 @@
-"""Finding the transitions of one noisy series: `find_transitions`."""
-
-from probes.transitions.find import find_transitions
-
-__all__ = ["find_transitions"]
