@@ -1,6 +1,7 @@
 """The run directory: what a run leaves on disk.
 
-    run.json                    format version, name, family, config, seed, package versions
+    run.json                    format version, name, family, config, seed, package versions; where there are any, how
+                                a theory relates to it (see `probes.align`) and its circuits (`checkpoints.circuits`)
     metrics.jsonl               one line of scalars per step; the loss at every step
     step-000001000.safetensors  the weights after 1000 updates
     resume-000001000.safetensors  what training needs to go on from there, bit for bit (the last two are kept)

@@ -59,6 +59,8 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     theory: Mapping[str, Any] | None = None
+    circuits: Mapping[str, Any] | None = None
+    """By name, how circuits are made of tensors that are not those of attention heads (see `checkpoints.circuits`)."""
     packages: Mapping[str, str] = field(default_factory=dict)
     read_metrics: Callable[[], pd.DataFrame] = metrics_table
     family_override: Family | None = None

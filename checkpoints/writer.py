@@ -25,6 +25,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from checkpoints.circuits import described_circuit
 from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.layout import (
     FORMAT,
@@ -51,8 +52,10 @@ class RunWriter:
     """A run directory being written.
 
     config is whatever describes the run, as JSON. theory, if the model has one, says how its checkpoints relate to it
-    (see `probes.align`). An existing run is not touched unless `resume` says to go on with it; then its description
-    must be the same; `resume_steps`, `resume_state` and `go_back` let training go on from where it stopped.
+    (see `probes.align`). circuits say, for weights that are not those of attention heads, which matrices are to be
+    measured and how they are made of the tensors saved (see `checkpoints.circuits`). An existing run is not touched
+    unless `resume` says to go on with it; then its description must be the same; `resume_steps`, `resume_state` and
+    `go_back` let training go on from where it stopped.
     """
 
     def __init__(
@@ -64,9 +67,12 @@ class RunWriter:
         family: str = "unknown",
         seed: int | None = None,
         theory: Mapping[str, Any] | None = None,
+        circuits: Mapping[str, Any] | None = None,
         resume: bool = False,
     ) -> None:
         self.path = Path(path)
+        for circuit, said in (circuits or {}).items():
+            described_circuit(said, f"{self.path.name}, circuit {circuit!r}")
         description = {
             "format": FORMAT,
             "version": VERSION,
@@ -75,6 +81,7 @@ class RunWriter:
             "seed": seed,
             "config": dict(config or {}),
             "theory": dict(theory) if theory else None,
+            "circuits": dict(circuits) if circuits else None,
             "packages": {package: _version(package) for package in ("checkpoint-probes", "torch", "numpy")},
         }
         self._metrics: TextIO | None = None
@@ -176,10 +183,11 @@ class RunWriter:
         if not resume:
             raise FileExistsError(f"{self.path} already holds a run: pass resume=True to go on, or another directory")
         existing = read_description(self.path)
-        for key in ("family", "seed", "config", "theory"):
+        for key in ("family", "seed", "config", "theory", "circuits"):
             if existing[key] != description[key]:
+                other = "other" if key == "circuits" else "another"
                 raise ValueError(
-                    f"{file} has another {key}, so this would not be the same run: there {existing[key]}, "
+                    f"{file} has {other} {key}, so this would not be the same run: there {existing[key]}, "
                     f"here {description[key]}. Choose another directory"
                 )
         self._take_lock()

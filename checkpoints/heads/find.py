@@ -257,5 +257,8 @@ def _unknown(stored: Mapping[str, Stored], label: str, family: Family | None) ->
     return ValueError(
         f"{label} has no attention {tried}. Names that look like attention: {shown}. Describe them: "
         'open_run(..., family=checkpoints.Family("mine", query=Weight("blocks.{layer}.attn.q.weight", '
-        '"(head d_head) d_model"), key=..., value=..., output=Weight(..., "d_model (head d_head)")))'
+        '"(head d_head) d_model"), key=..., value=..., output=Weight(..., "d_model (head d_head)"))). Weights that are '
+        'not those of attention heads: measure(run, circuits={"mine": {"tensors": ["w"], "pattern": '
+        '"row column -> 1 1 row column"}}), see checkpoints.circuits. A run written with RunWriter(..., circuits=...) '
+        "says so itself; one of a solvable model that does not is older than that: train it again"
     )

@@ -39,10 +39,18 @@ class AttentionConfig(DepthConfig):
             raise ValueError("the attention block has tied layers and full width: untied and width do not apply")
 
 
+CIRCUITS: Mapping[str, Any] = {
+    "ov": {"tensors": ["w_v"], "pattern": "row column -> 1 1 row column"},
+    "qk": {"tensors": ["w_k", "w_q"], "pattern": "inner row, inner column -> 1 1 row column"},
+}
+"""W_v, and W_k^T W_q."""
+
+
 class LinearAttention:
     """The block in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "depth-and-context-attention"
+    circuits = CIRCUITS
     threads = 1
 
     def __init__(self, config: AttentionConfig, seeds: Sequence[int]) -> None:

@@ -56,10 +56,18 @@ class MergedWeightsConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}: a positive number is needed")
 
 
+CIRCUITS: Mapping[str, Any] = {
+    "qk": {"tensors": ["key_query"], "pattern": "row column -> 1 1 row column"},
+    "product": {"tensors": ["value", "key_query"], "pattern": ", row column -> 1 1 row column"},
+}
+"""U, and u U."""
+
+
 class MergedWeights:
     """The model in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "merged-weights"
+    circuits = CIRCUITS
     threads = 1  # matrices of a few rows: a second thread costs more than it brings
 
     def __init__(self, config: MergedWeightsConfig, seeds: Sequence[int]) -> None:

@@ -26,7 +26,7 @@ from checkpoints import Run
 from checkpoints.audit import Audit
 from checkpoints.audit import audit as audited
 from checkpoints.run import Entry
-from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, default_circuits, head_counts
+from probes.circuits import Builder, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.measuring.catalogue import PROBES
 from probes.measuring.checkpoint import CheckpointTask, Plan, measure_checkpoint, missing_rows
 from probes.measuring.engines import Engine, Serial
@@ -50,7 +50,8 @@ def measure(
     """Every probe on every circuit of every checkpoint, one row per number.
 
     circuits are names (see `probes.circuits`; ov and qk by default) or your own: names with functions from the
-    tensors of a checkpoint to a matrix or `Factored` [layer, head, rows, columns]. probes are names of the catalogue,
+    tensors of a checkpoint to a matrix or `Factored` [layer, head, rows, columns], or with descriptions of such (see
+    `checkpoints.circuits`). probes are names of the catalogue,
     all of them by default. removed is the largest k of the marginalized rank. references are what subspace distances
     are measured against: "final", a step, or a fraction of the last step (the checkpoint at or before it); all but
     "final" are named in the probe's name, as in subspace_distance@5000. audit is True (look at the weights first and
@@ -109,6 +110,7 @@ def measure(
 def _identity(run: Run) -> str:
     """Changes when the files, the config or the description of the heads change."""
     content = [run.source, dict(run.config), str(run.family_override), [entry.identity for entry in run.entries]]
+    content += [run.circuits] if run.circuits else []
     return hashlib.sha256(json.dumps(content, default=str, sort_keys=True).encode()).hexdigest()
 
 
@@ -171,7 +173,7 @@ def provenance(run: Run, work: Plan) -> dict[str, Any]:
         "definitions": definitions,
         "references": {f"reference{suffix}": entry.step for suffix, entry in work.references.items()},
         "source": run.source,
-        "family": run.family if run.family in SOLVABLE else _layout_name(run),
+        "family": run.family if run.circuits else _layout_name(run),
         "circuits": list(work.circuits),
         "components": work.components,
         "weight_processing": f"raw weights, but {', '.join(folded)} as their names say"

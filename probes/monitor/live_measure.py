@@ -18,7 +18,7 @@ import pandas as pd
 from checkpoints import Checkpoint, Family, Run
 from checkpoints.files.in_memory import InMemory
 from checkpoints.run import Entry
-from probes.circuits import SOLVABLE, Builder, Circuit, HeadCircuit, circuits_of, default_circuits, head_counts
+from probes.circuits import Builder, Circuit, HeadCircuit, circuits_of, default_circuits, descriptions, head_counts
 from probes.measuring.catalogue import PROBES
 from probes.measuring.checkpoint import CheckpointTask, Plan, measure_checkpoint, missing_rows
 from probes.measuring.measure import known_probes, provenance
@@ -49,10 +49,11 @@ class LiveMeasurement:
             entries=[Entry(0, "the model", lambda: weights.now("the model"))],
             family=family if isinstance(family, str) else "unknown",
             config={**weights.config(), **(config or {})},
+            circuits=descriptions(circuits),
             family_override=family if isinstance(family, Family) else None,
         )
         wanted = default_circuits(self.run) if circuits is None else circuits
-        if ranks.count > 1 and (isinstance(wanted, Mapping) or self.run.family in SOLVABLE):
+        if ranks.count > 1 and isinstance(wanted, Mapping):
             raise ValueError(
                 f"the model is spread over {ranks.count} ranks, which share out its heads: of such a model only "
                 "circuits of attention heads can be measured, not those that a function builds"
