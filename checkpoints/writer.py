@@ -14,7 +14,6 @@ are dropped, because they will be logged again. One process at a time: a second 
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +24,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from checkpoints import layout
 from checkpoints.circuits import described_circuit
 from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.layout import (
@@ -148,7 +148,7 @@ class RunWriter:
         if self._metrics is not None:
             self._metrics.flush()
             if to_disk:
-                os.fsync(self._metrics.fileno())
+                layout.to_disk(self._metrics.fileno())
         self._flushed = time.monotonic()
 
     def close(self) -> None:
