@@ -18,7 +18,7 @@ from models.linear_icl.model import LinearICL, LinearICLConfig
 from models.training import DivergedError, train
 
 SMALL = LinearICLConfig(batch=8, tasks=16)
-STEPS = 2000
+STEPS = 600
 
 
 def train_small(directory: Path, seeds=(0, 1), steps=STEPS) -> list[Path]:
