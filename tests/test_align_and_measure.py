@@ -32,7 +32,7 @@ def planted(path: Path, theory: PrintedTheory, stretch: float = 1.0):
         "null": ["p1", "q2"],
     }
     with RunWriter(path, family="linear-icl", theory=section, circuits=CIRCUITS) as writer:
-        for step in range(0, 3000, 5):
+        for step in (*range(0, 600, 5), *range(600, 3000, 25)):
             time = np.array([0.1 * step / stretch])
             root = torch.tensor(basis * np.sqrt(theory.modes(time)[0]) @ basis.T)
             zero = torch.zeros(d, d)
