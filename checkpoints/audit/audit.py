@@ -19,6 +19,7 @@ from checkpoints.audit.fingerprint import Fingerprint, fingerprints
 from checkpoints.audit.movement import Movement, faults_of_movement
 from checkpoints.audit.spacing import gaps
 from checkpoints.files.checkpoint import abridged
+from checkpoints.notebook import rows_table, titled, told
 from checkpoints.run import Entry, Run
 
 Fingerprints = dict[str, Fingerprint]
@@ -74,6 +75,14 @@ class Audit:
         """What `to_json` wrote."""
         content = json.loads(text)
         return Audit(content["run"], content["steps"], [Fault(*fault) for fault in content["faults"]])
+
+    def __repr__(self) -> str:
+        """The summary; `print` shows the faults too."""
+        return f"Audit({told(lambda: self.summary)})"
+
+    def _repr_html_(self) -> str:
+        faults = [(fault.step, fault.verdict, fault.kind, fault.evidence) for fault in self.faults]
+        return titled(self.summary, rows_table(("step", "verdict", "fault", "evidence"), faults) if faults else "")
 
     def __str__(self) -> str:
         """The faults, then the summary."""
