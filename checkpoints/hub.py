@@ -7,17 +7,19 @@ What is asked for is a range of a file; what is kept is that range, under the ha
     CACHE/SERVER/blobs/HASH/START-STOP           bytes START to STOP of a file with that content
 
 so a shard that two revisions share is fetched once, and no name that a server sends becomes a path. A range whose
-download was cut off is kept as START-STOP.partial and taken up where it broke, by this process or a later one. Files
-not read for the longest time go first when the cache is full.
+download was cut off is kept as START-STOP.partial and taken up where it broke, by this process or a later one; only one
+process writes to it, the others wait for its lock. Where the system has no such locks (Windows) every process fetches
+into a file of its own, START-STOP.WHO.partial: what several want at once is then fetched several times, and what a
+killed process began is not taken up. Files not read for the longest time go first when the cache is full.
 """
 
-import fcntl
 import hashlib
 import importlib
 import json
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -31,6 +33,11 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, validate_repo_id
 from jaxtyping import UInt8
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 from checkpoints.files import WeightsError
 from checkpoints.files.safetensors_file import ByteSource
@@ -207,11 +214,15 @@ class Hub:
         url = hf_hub_url(repository, file.path, revision=commit, endpoint=self.endpoint)
         target = self._own / "blobs" / file.hash / f"{start}-{stop}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target.with_name(target.name + ".partial"), "ab") as partial:
-            fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be fetching the same range
+        with open(_partial(target), "ab") as partial:
+            if fcntl:
+                fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be fetching the same range
             if target.is_file():
                 return target
-            if not self._download(url, label, partial, start, stop, is_whole=stop - start == file.size):
+            is_range = self._download(url, label, partial, start, stop, is_whole=stop - start == file.size)
+            if not fcntl:
+                partial.close()  # Windows renames no open file, and nobody else writes to this one
+            if not is_range:
                 os.unlink(partial.name)
                 self._whole_files_only = True
                 return self._fetched(repository, commit, file, 0, file.size)
@@ -309,6 +320,12 @@ def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, stop))
     return joined
+
+
+def _partial(target: Path) -> Path:
+    """Where a range is fetched into: one file for all where it can be locked, else one for each that fetches."""
+    own = "" if fcntl else f".{os.getpid()}-{threading.get_ident()}"
+    return target.with_name(f"{target.name}{own}.partial")
 
 
 def _checked_hash(text: Any, label: str) -> str:

@@ -9,7 +9,8 @@
 
 A kill at any instant leaves every finished checkpoint readable and no half-written one visible. With `save_resume` and
 `resume=True` a later process continues where this one stopped (`resume_state`, `go_back`): metrics logged after that
-are dropped, because they will be logged again. One process at a time: a second writer on the same directory is refused.
+are dropped, because they will be logged again. One process at a time: a second writer on the same directory is refused
+where files can be locked; on Windows they are not, and seeing to that is left to whoever starts them.
 """
 
 import json

@@ -159,7 +159,9 @@ def test_what_cannot_be_read_is_said_where_it_would_stand(run):
 
 
 def test_looking_at_a_run_on_a_hub_asks_the_server_nothing(tmp_path):
-    server = HubServer("a/b", {f"step{step}": {"config.json": b"{}", "model.safetensors": b""} for step in (1, 2)})
+    index = b'{"weight_map": {"w": "model-00001-of-00001.safetensors"}}'
+    files = {"model.safetensors.index.json": index, "model-00001-of-00001.safetensors": b""}
+    server = HubServer("a/b", {"step1": files, "step2": files})
     with serving(server) as address:
         run = open_run("hub:a/b", hub=Hub(address, cache=tmp_path))
         checkpoint = run[1]
