@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_said_where_it_would_stand(run):
 def test_looking_at_a_run_on_a_hub_asks_the_server_nothing(tmp_path):
     index = b'{"weight_map": {"w": "model-00001-of-00001.safetensors"}}'
     files = {"model.safetensors.index.json": index, "model-00001-of-00001.safetensors": b""}
-    server = HubServer("a/b", {"step1": files, "step2": files})
+    server = HubServer("a/b", {"step1": files, "step2": files | {"model.safetensors.index.json": index + b"\n"}})
     with serving(server) as address:
         run = open_run("hub:a/b", hub=Hub(address, cache=tmp_path))
         checkpoint = run[1]
