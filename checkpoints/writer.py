@@ -161,7 +161,7 @@ class RunWriter:
         self._closed = True
 
     def __enter__(self) -> "RunWriter":
-        """The writer itself."""
+        """The writer itself, closed when the block ends."""
         return self
 
     def __exit__(

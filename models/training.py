@@ -36,7 +36,7 @@ class Experiment(Protocol):
 
     @property
     def seeds(self) -> Sequence[int]:
-        """One run each."""
+        """The seeds that are trained, each of which is one run."""
         ...
 
     @property

@@ -105,7 +105,7 @@ class HeadCircuit:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Layers with attention."""
+        """The numbers of the layers that have attention."""
         return self.layout.layers
 
     def read(self, checkpoint: Tensors, layer: int) -> Matrix:

@@ -58,7 +58,7 @@ class Audit:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """How many steps there are, and how many of them are condemned, suspect and sound."""
         suspect = {fault.step for fault in self.faults} - set(self.condemned)
         return (
             f"{self.run}: {len(self.steps)} steps, {len(self.condemned)} condemned, {len(suspect)} suspect, "
@@ -66,13 +66,13 @@ class Audit:
         )
 
     def to_json(self) -> str:
-        """As text."""
+        """The whole audit as text, to be kept and read back with `from_json`."""
         faults = [[fault.step, fault.kind, fault.evidence] for fault in self.faults]
         return json.dumps({"run": self.run, "steps": list(self.steps), "faults": faults}, indent=2)
 
     @staticmethod
     def from_json(text: str) -> "Audit":
-        """What `to_json` wrote."""
+        """The audit that `to_json` wrote."""
         content = json.loads(text)
         return Audit(content["run"], content["steps"], [Fault(*fault) for fault in content["faults"]])
 

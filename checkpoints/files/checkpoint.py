@@ -107,7 +107,7 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
         return name in self._raw_names
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """The names of the tensors, sorted."""
         return iter(self._raw_names)
 
     def __len__(self) -> int:

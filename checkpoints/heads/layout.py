@@ -61,7 +61,7 @@ class Family:
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """The four matrices."""
+        """The four matrices by what they are for."""
         return {"query": self.query, "key": self.key, "value": self.value, "output": self.output}
 
 
@@ -75,7 +75,7 @@ class HeadSizes:
     d_head: int
 
     def __str__(self) -> str:
-        """In words."""
+        """Heads, their size and the model's, in words."""
         grouped = f" ({self.kv_heads} key-value heads)" if self.kv_heads != self.heads else ""
         return f"{self.heads} heads of {self.d_head}{grouped}, d_model {self.d_model}"
 

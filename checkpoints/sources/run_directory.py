@@ -60,7 +60,7 @@ def metric_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """run.json, checked."""
+    """The content of run.json; raises where it is not there, not ours or not whole."""
     file = path / RUN_FILE
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: a run directory with {RUN_FILE} is expected")

@@ -115,7 +115,7 @@ def aligned(dimension: int, scale: float) -> dict[str, Float64[Tensor, "rows col
 
 
 def read_out(dimension: int) -> Float64[Tensor, " stream"]:
-    """w_o = w_y."""
+    """The fixed unit vector w_o = w_y, the last of the residual stream."""
     return torch.eye(dimension + 1, dtype=torch.float64)[dimension]
 
 

@@ -120,7 +120,7 @@ class MergedWeights:
             stream.restore(state)
 
     def _start(self, generator: Generator) -> dict[str, Tensor]:
-        """Assumption 3.3."""
+        """u and U as Assumption 3.3 has them."""
         a = torch.randn(len(self.means), len(self.means), generator=generator, dtype=torch.float64)
         square, size = a @ a.T, torch.tensor(self.config.init, dtype=torch.float64)
         return {"value": size, "key_query": size * square / square.norm()}

@@ -62,7 +62,7 @@ class MultiHeadConfig:
 
     @property
     def inverse_context(self) -> float:
-        """E(1/N)."""
+        """E(1/N), over the lengths of the contexts that are trained on."""
         return mean_inverse_length(self.context) if self.next_token else 1 / self.context
 
 
