@@ -101,7 +101,7 @@ class MergedFlow:
         return states[:, 0], states[:, 1:].reshape(-1, d, d)
 
     def modes(self, times: Numbers) -> Float64[np.ndarray, "times d"]:
-        """Amplitudes u(t) U_ii(t)."""
+        """Amplitudes u(t) U_ii(t), one per mode."""
         value, key_query = self.weights(times)
         return value[:, None] * np.einsum("tii->ti", key_query)
 
