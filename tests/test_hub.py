@@ -15,6 +15,7 @@ import transformers
 from safetensors.torch import save
 
 from checkpoints import WeightsError, open_run
+from checkpoints.download import Download
 from checkpoints.hub import Hub, HubFile, merged
 from tests.hub_server import HubServer, serving
 
@@ -181,13 +182,13 @@ def test_without_locks_those_who_want_the_same_fetch_it_each_for_themselves(serv
         run = open_run(f"hub:{REPOSITORY}", revisions="step16", hub=hub)
         _ = run.heads
         began = threading.Barrier(4)
-        download = Hub._download
+        append_to = Download.append_to
 
-        def together(*arguments, **options):
+        def together(download, partial):
             began.wait(10)  # until all four have looked and seen that it is not there
-            return download(*arguments, **options)
+            return append_to(download, partial)
 
-        monkeypatch.setattr(Hub, "_download", together)
+        monkeypatch.setattr(Download, "append_to", together)
         place = run.checkpoint(16).stored["gpt_neox.embed_in.weight"].file
         file = next(f for f in hub.files(REPOSITORY, commit_of("step16")).values() if f.path == Path(place).name)
         with ThreadPoolExecutor(4) as pool:
