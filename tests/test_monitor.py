@@ -121,6 +121,15 @@ def test_a_loss_is_recorded_as_it_was_when_it_came():
     assert monitor.series("loss").tolist() == [1.0]
 
 
+def test_a_scalar_that_is_not_there_is_refused_with_those_that_are():
+    monitor = probes.Monitor(small_gpt2.model(), probes=["norm"], detect_in="los*")
+    monitor.log(loss=1.0, accuracy=0.5)
+    with pytest.raises(KeyError, match=r"no scalar is called 'lose'; there are ov\.norm, qk\.norm, loss, accuracy"):
+        monitor.series("lose")
+    with pytest.raises(KeyError, match=r"'accuracy' is no scalar .*\(detect_in\); there are loss"):
+        monitor.autocorrelation_curvature("accuracy")
+
+
 def test_the_table_keeps_the_latest_rows_where_there_are_too_many(monkeypatch):
     monkeypatch.setattr("probes.monitor.monitor._KEPT_ROWS", 20)
     monitor = probes.Monitor(small_gpt2.model(), probes=["norm"], schedule=1, budget=1.0)  # 8 rows a step

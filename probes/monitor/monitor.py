@@ -56,7 +56,7 @@ class Monitor:
                    "qk.effective_rank" (mean over all heads) and "ov.marginalized_effective_rank.4"
     alpha          chance of a false announcement in one such series, over the whole run
     interventions  steps at which a drop is your own doing, such as of the learning rate
-    on_event       called with every Event; evaluate is called too, and the scalars that it returns are recorded
+    on_event       called with every `Event`; evaluate is called too, and the scalars that it returns are recorded
     sinks          where numbers go, see `probes.monitor.sinks`
     checkpoints    what is written around events, see `AdaptiveCheckpoints`
     step           updates done before, in a run that is taken up again
