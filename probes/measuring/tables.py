@@ -6,6 +6,7 @@ A number that does not exist is NaN and why_missing says why. In parquet, what e
 come from (`table.attrs`) travels in the file's metadata, under the key "checkpoint-probes", as JSON.
 """
 
+import html
 import json
 import os
 import secrets
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 COLUMNS = ["run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"]
 
 _KEY = b"checkpoint-probes"
+_REASONS = 5
 SCHEMA = pa.schema(
     [
         ("run", pa.string()),
@@ -36,6 +38,44 @@ SCHEMA = pa.schema(
 )
 
 
+class ProbeTable(pd.DataFrame):
+    """A DataFrame that says what is in it before it shows its first rows, as long as it has the columns for it."""
+
+    @property
+    def _constructor(self) -> "type[ProbeTable]":
+        return ProbeTable
+
+    def summary(self) -> str:
+        """Runs, steps, layers and heads, circuits and probes; how many numbers there are, and why some are missing."""
+        if self.empty:
+            return "no numbers"
+        steps = [int(step) for step in self["step"].unique()]
+        heads = {*zip(self["layer"].tolist(), self["head"].tolist(), strict=True)}
+        lines = [
+            f"{', '.join(self['run'].unique())}: {len(steps)} checkpoints, steps {min(steps)} to {max(steps)}; "
+            f"{len({layer for layer, _ in heads})} layers, {len(heads)} heads",
+            f"circuits {', '.join(self['circuit'].unique())}; probes {', '.join(self['probe'].unique())}",
+        ]
+        missing = self["why_missing"].value_counts()
+        lines.append(f"{len(self)} numbers, {missing.sum()} of them missing" + (":" if len(missing) else ""))
+        lines += [f"  {count} x {reason}" for reason, count in missing.head(_REASONS).items()]
+        if len(missing) > _REASONS:
+            lines.append(f"  and {len(missing) - _REASONS} other reasons, see why_missing")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        said = f"{self.summary()}\n" if self._is_whole else ""
+        return said + repr(pd.DataFrame(self))
+
+    def _repr_html_(self) -> str:
+        said = f"<pre>{html.escape(self.summary())}</pre>" if self._is_whole else ""
+        return said + pd.DataFrame(self)._repr_html_()  # pyright: ignore
+
+    @property
+    def _is_whole(self) -> bool:
+        return {*COLUMNS} <= {*self.columns}
+
+
 def as_table(columns: dict[str, Sequence[Any] | np.ndarray], attrs: dict[str, Any] | None = None) -> pd.DataFrame:
     """Columns as a table with the right types."""
     table = pd.DataFrame({name: columns[name] for name in COLUMNS})
@@ -44,7 +84,7 @@ def as_table(columns: dict[str, Sequence[Any] | np.ndarray], attrs: dict[str, An
 
 def _typed(table: pd.DataFrame, attrs: dict[str, Any]) -> pd.DataFrame:
     types = {"step": "int64", "layer": "int64", "head": "int64", "component": "Int64", "value": "float64"}
-    table = table.astype({**types, **dict.fromkeys(("run", "circuit", "probe", "why_missing"), "str")})
+    table = ProbeTable(table.astype({**types, **dict.fromkeys(("run", "circuit", "probe", "why_missing"), "str")}))
     table.attrs.clear()
     table.attrs.update(attrs)
     return table
