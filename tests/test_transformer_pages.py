@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import probes
-from analyses import side_by_side
-from analyses.head_curves import head_curves
-from analyses.mode_reach import counted, order, summary, yardstick
-from analyses.side_by_side import Job, train_all
-from analyses.study import Study, cliff, dip, each, first_above, halfway_down, nearest_peak
-from analyses.verdicts import FAILS, HOLDS, IN_PART, average, beyond, seen, seen_only_here, together
+from analyses.paper_000_exact_dynamics.mode_reach import counted, order, summary, yardstick
+from analyses.tools import side_by_side
+from analyses.tools.head_curves import head_curves
+from analyses.tools.side_by_side import Job, train_all
+from analyses.tools.study import Study, cliff, dip, each, first_above, halfway_down, nearest_peak
+from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, average, beyond, seen, seen_only_here, together
 from checkpoints import open_run
 from models.attention_only.model import AttentionOnlyConfig, attention_only
 from models.attention_only.tasks import RepeatedSubsequence

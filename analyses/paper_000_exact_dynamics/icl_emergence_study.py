@@ -1,0 +1,90 @@
+"""One run of an attention-only model: when in-context learning emerged in it, and what the probes saw."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+import probes
+from analyses.tools.study import Curve, Study, curve, first_above, metric
+from checkpoints import Run
+
+HORIZONS = (1.25, 1.6, 2.0)  # of the step of emergence, taken as the end
+CONTROL = 1  # layers
+
+
+class Emergence(Study):
+    """A run of an attention-only model. Its anchor is the step at which in-context learning emerged."""
+
+    def rank(self, circuit: str, k: int = 0) -> Curve:
+        """Mean over heads."""
+        return self.steps, self.curves[circuit].rank(k)
+
+    def norm_curvature(self) -> Curve:
+        """Of OV and QK together."""
+        norm = np.hypot(self.curves["ov"].norm, self.curves["qk"].norm)
+        return self.steps[1:], probes.norm_curvature(norm[1:], self.steps[1:])
+
+    def distance(self, horizon: float) -> Curve:
+        """Mean over OV and QK of all heads, as in Fig 5, from the checkpoint at this multiple of emergence."""
+        end = self.end(horizon)
+        return self.steps, np.mean([c.distance(end) for c in self.curves.values()], axis=0)
+
+    def column_distance(self, horizon: float) -> Curve:
+        """Of OV, mean over heads."""
+        return self.steps, self.curves["ov"].distance(self.end(horizon), columns=True)
+
+    def drift(self) -> Curve:
+        """Mean over OV and QK of all heads."""
+        return self.curves["ov"].drift_steps, np.mean([c.mean_drift for c in self.curves.values()], axis=0)
+
+    @cached_property
+    def autocorrelation(self) -> Curve:
+        """Lag and curvature of A in log lag."""
+        found = probes.loss_autocorrelation_curvature(metric(self.run, "loss").to_numpy())
+        return found["lag"].to_numpy(), found["curvature"].to_numpy()
+
+    def heads(self, score: str) -> dict[tuple[int, int], pd.Series]:
+        """One of the scores logged in training, by layer and head."""
+        names = [str(name) for name in self.run.metrics.columns if str(name).startswith(f"{score}.")]
+        return {(int(n.split(".")[1]), int(n.split(".")[2])): metric(self.run, n) for n in names}
+
+    def best(self, score: str) -> tuple[int, int]:
+        """The head that ends with the highest score."""
+        found = self.heads(score)
+        return max(found, key=lambda head: found[head].iloc[-1])
+
+    def best_score(self, score: str) -> Curve:
+        """Of that head."""
+        return curve(self.heads(score)[self.best(score)])
+
+
+Number = Callable[[Emergence], float]
+
+
+def accuracy(run: Run) -> pd.Series:
+    """On repeated tokens, averaged over 25 steps."""
+    return smooth(run, "accuracy_repeated")
+
+
+def smooth(run: Run, name: str) -> pd.Series:
+    """A metric of every step, averaged over 25 of them."""
+    return pd.Series(metric(run, name).rolling(25, min_periods=1, center=True).mean())
+
+
+def final_accuracy(run: Run) -> float:
+    """Over the last tenth of the run."""
+    values = run.metrics["accuracy_repeated"]
+    return float(values.iloc[-len(values) // 10 :].mean())
+
+
+def emergence(run: Run, share: float = 0.5) -> float:
+    """When accuracy on repeated tokens reaches half (or another share) of its end; NaN if it never exceeds one half."""
+    end = final_accuracy(run)
+    return first_above(accuracy(run), share * end) if end > 0.5 else np.nan
+
+
+def layers(depth: int) -> str:
+    """For labels."""
+    return f"{depth} layer" + ("s" if depth > 1 else "")
