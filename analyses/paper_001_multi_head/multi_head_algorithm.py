@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analyses.paper_001_multi_head.multi_head_plateaus import CLEAR
+from analyses.paper_001_multi_head.plateau_measures import CLEAR
 from analyses.paper_001_multi_head.runs import RUNS, Group, of_context
 from analyses.tools.draw import EXACT, MEASURED, panels
 from analyses.tools.page import Page

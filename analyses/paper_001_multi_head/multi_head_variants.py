@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import probes
-from analyses.paper_001_multi_head.multi_head_plateaus import plateaus
+from analyses.paper_001_multi_head.plateau_measures import plateaus
 from analyses.paper_001_multi_head.runs import FIGURE_1, RUNS, SEEDS, Group, next_token, softmax
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.page import Page
