@@ -7,7 +7,6 @@ accuracy; OV rank below that of random labels only after the test loss has dropp
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,81 +14,15 @@ import pandas as pd
 from tqdm import tqdm
 
 import probes
-from analyses.paper_000_exact_dynamics.mode_reach import draw_reach, reach_verdicts, yardstick
+from analyses.paper_000_exact_dynamics.grokking_figure import draw
+from analyses.paper_000_exact_dynamics.grokking_study import HORIZONS, Grokking, autocorrelation, from_top, understood
+from analyses.paper_000_exact_dynamics.mode_reach import reach_verdicts, yardstick
 from analyses.paper_000_exact_dynamics.transformer_runs import RUNS, modular_addition_runs
-from analyses.tools.draw import mode_colours, panels
 from analyses.tools.page import Page
-from analyses.tools.study import (
-    Curve,
-    Study,
-    cliff,
-    curve,
-    dip,
-    each,
-    first_above,
-    halfway_down,
-    metric,
-    nearest_peak,
-    shade,
-    show,
-)
+from analyses.tools.study import cliff, dip, each, halfway_down, metric, nearest_peak
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict, average, beyond, judge, seen, seen_only_here, spread
-from models.modular_addition.progress import progress
 
-GENERALISED = 0.99  # accuracy
-HORIZONS = (1.1, 1.3)  # of the step of 99 % test accuracy; the end of the run is the third
 SPACING = {"toy": 20, "quick": 100, "paper": 200}  # of the drift, in steps
-COLOURS = {"grokking": "#1f6fb4", "random labels": "#d1603d", "weight decay 0": "#777777"}
-AXIS = "step / step of 99 % test accuracy"
-
-
-class Grokking(Study):
-    """A run of modular addition. Its anchor is its step of 99 % test accuracy."""
-
-    @cached_property
-    def progress(self) -> pd.DataFrame:
-        """Restricted and excluded loss."""
-        return progress(self.run)
-
-    @cached_property
-    def test_loss(self) -> pd.Series:
-        """Every few steps."""
-        return metric(self.run, "test_loss")
-
-    @property
-    def learned(self) -> float:
-        """First step of 99 % training accuracy."""
-        return first_above(metric(self.run, "accuracy"), GENERALISED)
-
-    @property
-    def test_drop(self) -> float:
-        """When the test loss has come halfway from its highest value to its end."""
-        return probes.half_time(_from_top(self.test_loss))
-
-    def ends(self) -> dict[str, int]:
-        """The steps taken as the end, by name."""
-        return {f"{h:g} x": self.end(h) for h in self.horizons} | {"run's end": int(self.steps[-1])}
-
-    def rank(self, circuit: str, k: int = 0) -> Curve:
-        """Mean over heads."""
-        return self.steps, self.curves[circuit].rank(k)
-
-    def distance(self, end: str) -> Curve:
-        """Of OV, mean over heads."""
-        return self.steps, self.curves["ov"].distance(self.ends()[end])
-
-    def drift(self) -> Curve:
-        """Of OV, mean over heads."""
-        return self.curves["ov"].drift_steps, self.curves["ov"].mean_drift
-
-    def norm_curvature(self) -> Curve:
-        """Of OV."""
-        return self.steps[1:], probes.norm_curvature(self.curves["ov"].norm[1:], self.steps[1:])
-
-
-def understood(run) -> float:
-    """First step of 99 % test accuracy; NaN if never."""
-    return first_above(metric(run, "test_accuracy"), GENERALISED)
 
 
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
@@ -103,7 +36,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         for name, group in trained.items()
     }
     for study in tqdm([s for group in studies.values() for s in group], desc="measuring", unit="run", disable=None):
-        _ = study.curves, study.alignment, study.progress
+        _ = study.table, study.alignment, study.progress
     modes = {"linear head": [yardstick()]} | {name: [s.alignment.modes for s in g] for name, g in studies.items()}
     config = trained["grokking"][0].config
     task, optimizer = config["task"], config["optimizer"]
@@ -135,96 +68,6 @@ CAPTION = (
 )
 
 
-def draw(studies: dict[str, list[Grokking]], modes: dict[str, list[pd.DataFrame]]):
-    """Three rows: behaviour, ranks, and where and how fast things move."""
-    figure, axes = panels(3, 4, height=3.3)
-    grokking, random = studies["grokking"], studies["random labels"]
-    grid = np.geomspace(8 / grokking[0].anchor, max(s.steps[-1] / s.anchor for s in grokking), 250)
-
-    def by_kind(ax, values: Callable[[Grokking], Curve], linestyle: str = "-", *, labels: bool = True) -> None:
-        for name, group in studies.items():
-            show(ax, group, values, grid, COLOURS[name], name if labels else None, linestyle)
-
-    def log_metric(name: str) -> Callable[[Grokking], Curve]:
-        return lambda s: _log10(pd.Series(metric(s.run, name).rolling(5, min_periods=1).median()))
-
-    ax = axes[0, 0]
-    by_kind(ax, log_metric("test_loss"))
-    by_kind(ax, log_metric("loss"), ":", labels=False)
-    ax.set(title="(A) loss: training (dots), test (solid)", ylabel="log10 of cross-entropy (nats)")
-    ax = axes[0, 1]
-    by_kind(ax, lambda s: curve(100 * metric(s.run, "test_accuracy")))
-    by_kind(ax, lambda s: curve(100 * metric(s.run, "accuracy")), ":", labels=False)
-    ax.set(title="(B) accuracy: training (dots), test (solid)", ylabel="%")
-    ax = axes[0, 2]
-    for name, colour, label in (
-        ("restricted_loss", "#3a923a", "restricted, test"),
-        ("excluded_loss", "#8a5a00", "excluded, training"),
-        ("test_loss", COLOURS["grokking"], "test"),
-    ):
-        show(ax, grokking, lambda s, name=name: _log10(pd.Series(s.progress[name])), grid, colour, label)
-    ax.set(title="(C) the Fourier circuit forms (grokking)", ylabel="log10 of cross-entropy (nats)")
-    draw_reach(axes[0, 3], modes)
-    axes[0, 3].set_title("(D) shapes of OV and QK modes")
-
-    for ax, circuit, letter in ((axes[1, 0], "ov", "E"), (axes[1, 1], "qk", "F")):
-        by_kind(ax, lambda s, circuit=circuit: s.rank(circuit))
-        ax.set(title=f"({letter}) {circuit.upper()} effective rank", ylabel="mean over heads")
-    ax = axes[1, 2]
-    for k, colour in enumerate(mode_colours(5)):
-        show(ax, grokking, lambda s, k=k: s.rank("ov", k), grid, colour, f"{k} removed")
-        show(ax, random, lambda s, k=k: s.rank("ov", k), grid, colour, None, ":")
-    ax.set(title="(G) OV marginalized rank (dots: random labels)", ylabel="mean over heads")
-    ax = axes[1, 3]
-    heads = grokking[0].curves["ov"].ranks[:, 0, :, 0]
-    for head, colour in enumerate(mode_colours(heads.shape[1])):
-        ax.plot(grokking[0].steps / grokking[0].anchor, heads[:, head], color=colour, label=f"head {head}")
-    ax.set(title="(H) OV effective rank by head, seed 0", ylabel="effective rank")
-
-    ax = axes[2, 0]
-    for end, style in zip(grokking[0].ends(), ("--", "-.", "-"), strict=True):
-        show(
-            ax, grokking, lambda s, end=end: s.distance(end), grid, COLOURS["grokking"], f"grokking, end: {end}", style
-        )
-    show(ax, random, lambda s: s.distance("run's end"), grid, COLOURS["random labels"], "random labels, run's end")
-    config = grokking[0].run.config
-    level = probes.random_subspace_level(config["d_head"], config["d_model"])
-    ax.axhline(level, color="black", linewidth=1)
-    ax.text(1.1 * grid[0], level + 0.01, "random subspace", fontsize=8, va="bottom")
-    ax.set(title="(I) OV subspace distance from the end", ylabel="share of ||M(end)||", ylim=(0, 1))
-    by_kind(axes[2, 1], lambda s: s.drift())
-    axes[2, 1].set(
-        title=f"(J) OV drift per {grokking[0].spacing} steps", ylabel="movement of the row space", yscale="log"
-    )
-    by_kind(axes[2, 2], lambda s: s.norm_curvature())
-    axes[2, 2].set(title="(K) norm curvature of OV", ylabel="d²||M|| / d(ln step)²")
-    ax = axes[2, 3]
-    by_kind(ax, lambda s: autocorrelation(metric(s.run, "loss")), ":")
-    show(ax, grokking, lambda s: autocorrelation(s.test_loss), grid, COLOURS["grokking"], "grokking, test loss")
-    ax.set(title="(L) loss autocorrelation, curvature (dots: training)", ylabel="share of its range")
-
-    timed = [ax for ax in axes.flat if ax is not axes[0, 3]]
-    for ax in timed:
-        label = AXIS if ax is not axes[2, 3] else AXIS.replace("step", "lag", 1)
-        ax.set(xscale="log", xlim=(grid[0], grid[-1]), xlabel=label)
-        ax.legend(fontsize=7)
-    shade(
-        timed,
-        *(
-            average([first_above(metric(s.run, "test_accuracy"), x) / s.anchor for s in grokking])
-            for x in (0.5, GENERALISED)
-        ),
-    )
-    return figure
-
-
-def autocorrelation(loss: pd.Series) -> Curve:
-    """Lag and curvature of A in log lag, as a share of its range so that training and test loss fit one panel."""
-    found = probes.loss_autocorrelation_curvature(loss.to_numpy(), spacing=float(loss.index[1] - loss.index[0]))
-    values = found["curvature"].to_numpy()
-    return found["lag"].to_numpy(), values / np.ptp(values)
-
-
 def judgements(studies: dict[str, list[Grokking]]) -> list[Verdict]:
     """The claims on grokking, each with the controls' number beside it."""
     grokking, random, undecayed = studies["grokking"], studies["random labels"], studies["weight decay 0"]
@@ -245,7 +88,7 @@ def judgements(studies: dict[str, list[Grokking]]) -> list[Verdict]:
         return float(during / before)
 
     def norm_after(study: Grokking) -> float:
-        norm = study.curves["ov"].norm
+        norm = study.norm("ov")
         top = int(norm.argmax())
         if top >= len(norm) - 2:
             return np.nan
@@ -278,7 +121,7 @@ def judgements(studies: dict[str, list[Grokking]]) -> list[Verdict]:
     on_test = each(correlation(lambda s: s.test_loss), grokking)
     after = each(norm_after, grokking)
     restricted = each(
-        lambda s: probes.half_time(_from_top(pd.Series(s.progress["restricted_loss"]))) / s.test_drop, grokking
+        lambda s: probes.half_time(from_top(pd.Series(s.progress["restricted_loss"]))) / s.test_drop, grokking
     )
     return [
         Verdict(
@@ -370,14 +213,6 @@ def judgements(studies: dict[str, list[Grokking]]) -> list[Verdict]:
             "holds if the circuit is there, in every seed, before the test loss shows it",
         ),
     ]
-
-
-def _log10(values: pd.Series) -> Curve:
-    return values.index.to_numpy(), np.log10(values.to_numpy())
-
-
-def _from_top(values: pd.Series) -> pd.Series:
-    return values.loc[values.idxmax() :]
 
 
 def _or(value: float, default: float) -> float:

@@ -56,7 +56,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         for depth, group in trained.items()
     }
     for study in tqdm([s for group in studies.values() for s in group], desc="measuring", unit="run", disable=None):
-        _ = study.curves, study.alignment
+        _ = study.table, study.alignment
     modes = {"linear head": [yardstick()]} | {layers(d): [s.alignment.modes for s in g] for d, g in studies.items()}
     config = trained[2][0].config
     task, optimizer = config["task"], config["optimizer"]

@@ -115,11 +115,9 @@ def _draw_heads(axes: np.ndarray, studies: dict[int, list[Emergence]]) -> None:
         title=f"(M) induction by head, {layers(max(studies))}, seed 0", ylabel="prefix-matching score", ylim=(0, 1)
     )
 
-    ranks = study.curves["qk"].ranks[..., 4]
-    for (layer, head), colour in zip(np.ndindex(*ranks.shape[1:]), mode_colours(ranks[0].size), strict=True):
-        axes[1].plot(
-            study.steps / study.anchor, ranks[:, layer, head], color=colour, label=f"layer {layer}, head {head}"
-        )
+    ranks = study.by_head("marginalized_effective_rank", "qk", 4)
+    for (layer, head), colour in zip(ranks.columns, mode_colours(ranks.shape[1]), strict=True):
+        axes[1].plot(study.steps / study.anchor, ranks[layer, head], color=colour, label=f"layer {layer}, head {head}")
     axes[1].set(title="(N) QK effective rank, 4 removed,\nby head, 2 layers, seed 0", ylabel="effective rank")
 
     layer, head = study.best("prefix_matching")

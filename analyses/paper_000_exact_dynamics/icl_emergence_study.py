@@ -17,27 +17,23 @@ CONTROL = 1  # layers
 class Emergence(Study):
     """A run of an attention-only model. Its anchor is the step at which in-context learning emerged."""
 
-    def rank(self, circuit: str, k: int = 0) -> Curve:
-        """Mean over heads."""
-        return self.steps, self.curves[circuit].rank(k)
-
     def norm_curvature(self) -> Curve:
         """Of OV and QK together."""
-        norm = np.hypot(self.curves["ov"].norm, self.curves["qk"].norm)
+        norm = np.hypot(self.norm("ov"), self.norm("qk"))
         return self.steps[1:], probes.norm_curvature(norm[1:], self.steps[1:])
 
     def distance(self, horizon: float) -> Curve:
         """Mean over OV and QK of all heads, as in Fig 5, from the checkpoint at this multiple of emergence."""
-        end = self.end(horizon)
-        return self.steps, np.mean([c.distance(end) for c in self.curves.values()], axis=0)
+        return self.steps, np.mean([self.distance_from(self.end(horizon), circuit) for circuit in ("ov", "qk")], axis=0)
 
     def column_distance(self, horizon: float) -> Curve:
         """Of OV, mean over heads."""
-        return self.steps, self.curves["ov"].distance(self.end(horizon), columns=True)
+        return self.steps, self.distance_from(self.end(horizon), "ov", "column_subspace_distance")
 
     def drift(self) -> Curve:
         """Mean over OV and QK of all heads."""
-        return self.curves["ov"].drift_steps, np.mean([c.mean_drift for c in self.curves.values()], axis=0)
+        steps, values = self.drift_of("ov")
+        return steps, np.mean([values, self.drift_of("qk")[1]], axis=0)
 
     @cached_property
     def autocorrelation(self) -> Curve:

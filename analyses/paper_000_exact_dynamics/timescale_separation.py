@@ -46,14 +46,18 @@ def measures(run: Run) -> dict[str, pd.DataFrame]:
     pace = (run.theory or {})["time_per_step"]
     steps = [step for step in run.steps if step > 0]
     times = pace * np.array(steps, dtype=float)
-    parts = [run.checkpoint(step) for step in steps]
-    products = [Factored(part["p2"], part["q1"]) for part in parts]
-    norms = np.array([float(part["p2"].norm()) for part in parts])
+    products = [Factored(part["p2"], part["q1"]) for part in map(run.checkpoint, steps)]
     basis = probes.thin_svd(products[-1])
     order = probes.convergence_order(probes.mode_trajectories(products).numpy(), times)
     most = len(order) - 2
     by_mode = [probes.marginalized_effective_rank_by_mode(p, basis, order, removed=most).numpy() for p in products]
-    by_size = [probes.marginalized_effective_rank(p, removed=most).numpy() for p in products]
+    table = probes.measure(run, ("ov", "product"), probes=("norm", "marginalized_effective_rank"), removed=most)
+
+    def of_head(probe: str, circuit: str, k: int | None = None) -> np.ndarray:
+        return probes.by_head(table, probe, circuit, k).loc[steps, (0, 0)].to_numpy()
+
+    norms = of_head("norm", "ov")  # p2
+    by_size = {k: of_head("marginalized_effective_rank", "product", k) for k in range(most + 1)}
     correlation = probes.loss_autocorrelation_curvature(run.metrics["loss"].to_numpy(), spacing=pace)
     growth = {
         "time": times,

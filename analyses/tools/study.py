@@ -1,11 +1,11 @@
-"""One run and what the probes see of it, on a time axis on which seeds can be averaged.
+"""One run and what the probes see of it, read from its table, on a time axis on which seeds can be averaged.
 
 Seeds reach the same event at different steps, so curves are drawn against step / anchor, the step of each run's own
 event. A control has no event; its anchor is that of the runs it is compared with.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -15,25 +15,73 @@ from matplotlib.axes import Axes
 
 import probes
 from analyses.tools.draw import band
-from analyses.tools.head_curves import HeadCurves, head_curves
 from checkpoints import Run
+
+REMOVED = 4  # largest k of the marginalized rank
+PROBES = (
+    "norm",
+    "marginalized_effective_rank",
+    "subspace_distance",
+    "column_subspace_distance",
+    "subspace_drift",
+)
 
 Curve = tuple[np.ndarray, np.ndarray]  # steps and values
 
 
 @dataclass
 class Study:
-    """One run. horizons are the multiples of the anchor that are taken as the end of training, besides its end."""
+    """One run. horizons are the multiples of the anchor that are taken as the end of training, besides its end.
+
+    spacing is the number of steps over which drift is measured: checkpoints lie closer together at the start.
+    """
 
     run: Run
     anchor: float
     spacing: int
     horizons: tuple[float, ...]
+    _looked_up: dict[tuple, pd.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
-    def curves(self) -> dict[str, HeadCurves]:
-        """OV and QK."""
-        return head_curves(self.run, [self.end(horizon) for horizon in self.horizons], self.spacing)
+    def table(self) -> pd.DataFrame:
+        """Every probe of every head of OV and QK at every checkpoint."""
+        table = probes.measure(
+            self.run,
+            ("ov", "qk"),
+            probes=PROBES,
+            removed=REMOVED,
+            references=sorted({*map(self.end, self.horizons), int(self.steps[-1])}),
+            drift_over=self.spacing,
+        )
+        if table.attrs["condemned"]:
+            raise ValueError(
+                f"run {self.run.name!r}: {table.attrs['audit']}. Delete {self.run.path} and train it again"
+            )
+        return table
+
+    def by_head(self, probe: str, circuit: str, component: int | None = None) -> pd.DataFrame:
+        """One probe of one circuit: a row per checkpoint, a column per (layer, head)."""
+        key = probe, circuit, component
+        if key not in self._looked_up:
+            self._looked_up[key] = probes.by_head(self.table, *key)
+        return self._looked_up[key]
+
+    def rank(self, circuit: str, k: int = 0) -> Curve:
+        """The effective rank without the k largest components, mean over heads."""
+        return self.steps, _mean(self.by_head("marginalized_effective_rank", circuit, k))
+
+    def norm(self, circuit: str) -> np.ndarray:
+        """Norm of all heads together."""
+        return np.sqrt((self.by_head("norm", circuit).to_numpy() ** 2).sum(1))
+
+    def distance_from(self, end: int, circuit: str, probe: str = "subspace_distance") -> np.ndarray:
+        """Distance from the checkpoint taken as the end, mean over heads; NaN after it."""
+        return np.where(self.steps <= end, _mean(self.by_head(f"{probe}@{end}", circuit)), np.nan)
+
+    def drift_of(self, circuit: str) -> Curve:
+        """Movement of the row space since `spacing` steps before, mean over heads, at multiples of the spacing."""
+        regular = (self.steps % self.spacing == 0) & np.isin(self.steps - self.spacing, self.steps)
+        return self.steps[regular], _mean(self.by_head(f"subspace_drift@-{self.spacing}", circuit))[regular]
 
     @cached_property
     def alignment(self) -> probes.GrowthFits:
@@ -52,6 +100,11 @@ class Study:
     def at(self, values: np.ndarray, step: float) -> float:
         """A curve over checkpoints, at a step between them."""
         return float(np.interp(step, self.steps, values))
+
+
+def _mean(heads: pd.DataFrame) -> np.ndarray:
+    """Over heads. A head without a number leaves none: a mean over fewer heads would be a step in the curve."""
+    return heads.to_numpy().mean(1)
 
 
 AnyStudy = TypeVar("AnyStudy", bound=Study)
