@@ -23,7 +23,7 @@ class Grokking(Study):
 
     @cached_property
     def test_loss(self) -> pd.Series:
-        """Every few steps."""
+        """Loss on the held-out pairs, at the steps where it was computed."""
         return metric(self.run, "test_loss")
 
     @property
@@ -49,7 +49,7 @@ class Grokking(Study):
         return self.drift_of("ov")
 
     def norm_curvature(self) -> Curve:
-        """Of OV."""
+        """Of OV, all heads together, in log step."""
         return self.steps[1:], probes.norm_curvature(self.norm("ov")[1:], self.steps[1:])
 
 

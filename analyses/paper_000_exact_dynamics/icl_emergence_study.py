@@ -52,7 +52,7 @@ class Emergence(Study):
         return max(found, key=lambda head: found[head].iloc[-1])
 
     def best_score(self, score: str) -> Curve:
-        """Of that head."""
+        """The score, during training, of the head that ends with the highest."""
         return curve(self.heads(score)[self.best(score)])
 
 
@@ -82,5 +82,5 @@ def emergence(run: Run, share: float = 0.5) -> float:
 
 
 def layers(depth: int) -> str:
-    """For labels."""
+    """The depth in words, for labels."""
     return f"{depth} layer" + ("s" if depth > 1 else "")

@@ -35,7 +35,7 @@ class Group:
 
     @cached_property
     def printed(self) -> PrintedTheory:
-        """Eqs 9-14."""
+        """The theory of Eqs 9-14, without the noise of finite contexts."""
         return printed_theory(self.runs[0].config)
 
     @cached_property

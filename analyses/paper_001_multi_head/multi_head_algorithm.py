@@ -61,7 +61,7 @@ def regression(tokens: Tokens, components: int) -> np.ndarray:
 
 
 def answers(tokens: Tokens, matrix: np.ndarray) -> np.ndarray:
-    """beta^T M x_q."""
+    """What heads that do M together answer to each query: beta^T M x_q."""
     prompts = prompts_from_tokens(tokens)
     return np.einsum("ki,ij,kj->k", prompts.correlation.numpy(), matrix, prompts.query.numpy())
 

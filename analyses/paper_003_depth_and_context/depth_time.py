@@ -59,7 +59,7 @@ def time_fits(flow_of) -> dict[float, tuple[np.ndarray, Fit]]:
 
 
 def reduced_flow(spectrum):
-    """Infinite depth, un-normalised."""
+    """Rotated covariances at infinite depth, losses summed over directions."""
     return RotatedFlow(spectrum, np.inf, per_direction=False)
 
 

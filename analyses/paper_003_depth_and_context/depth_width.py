@@ -141,7 +141,7 @@ def bottleneck_fits(loss, source: float) -> Fit:
 
 
 def draw(grids: dict[float, np.ndarray], shapes: dict[float, np.ndarray], size: str):
-    """Four panels."""
+    """The loss against width, against depth, the best shape, and both bottlenecks."""
     figure, axes = panels(1, 4, height=4.2)
     widths, depths, grid = WIDTHS[size], DEPTHS[size], grids[0.7]
     spectrum = power_law(CAPACITY, 0.7, 10**6, exact=100, per_decade=25)

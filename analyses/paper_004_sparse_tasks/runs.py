@@ -29,7 +29,7 @@ class Group:
 
     @cached_property
     def test_losses(self) -> np.ndarray:
-        """[seeds, steps]."""
+        """Logged losses, expected over all tasks [seeds, steps]."""
         return np.stack([run.metrics["test_loss"].to_numpy() for run in self.runs])
 
     def flow(self, kind: type[TaskFlow] = FullFlow, seed: int = 0) -> TaskFlow:

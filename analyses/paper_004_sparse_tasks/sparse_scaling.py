@@ -73,7 +73,7 @@ class Laws:
 
     @property
     def fits(self) -> dict[str, Fit]:
-        """Fitted exponents."""
+        """Fitted exponents of the loss, by what is varied: time, size, data, compute."""
         return {
             "t": fit_exponent(self.times, self.time),
             "D": fit_exponent(SIZES, self.size),

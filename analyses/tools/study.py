@@ -90,7 +90,7 @@ class Study:
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """Of the checkpoints."""
+        """At which there are checkpoints."""
         return np.array(self.run.steps)
 
     def end(self, horizon: float) -> int:
