@@ -169,7 +169,7 @@ def test_the_table_of_the_reference_run_has_its_columns_and_every_row(reference)
     assert list(table.columns) == [
         "run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"
     ]  # fmt: skip
-    per_matrix = 4 + 5 + 3  # spectral, marginalized k = 0 .. 4, spaces
+    per_matrix = 4 + 5 + 4  # spectral, marginalized k = 0 .. 4, spaces
     assert len(table) == len(reference.steps) * 2 * per_matrix
     assert set(table["circuit"]) == {"ov", "qk"}
     assert set(table["probe"]) == set(table.attrs["definitions"])

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import probes
 from checkpoints import open_run
 from probes.__main__ import app
-from probes.measuring.checkpoint import GramCache, Rows
+from probes.measuring.checkpoint import GramCache, measure_checkpoint
 from probes.measuring.engines import Dask, Processes, Serial, engine_named
-from probes.measuring.process_pool import divided, next_of
+from probes.measuring.process_pool import divided, next_task
 from tests.walking_run import STEPS, write_run
 
 
@@ -46,9 +46,9 @@ def test_two_processes_give_the_same_table_to_the_last_bit(run, table):
 
 
 def test_how_much_is_remembered_does_not_change_a_bit(run, table, monkeypatch):
-    monkeypatch.setattr("probes.measuring.checkpoint._MEMORY", GramCache(limit=0))
+    monkeypatch.setattr("probes.measuring.checkpoint._CACHE", GramCache(limit=0))
     pd.testing.assert_frame_equal(probes.measure(run), table, check_exact=True)
-    monkeypatch.setattr("probes.measuring.checkpoint._MEMORY", GramCache(limit=100_000))
+    monkeypatch.setattr("probes.measuring.checkpoint._CACHE", GramCache(limit=100_000))
     again = probes.measure(run, references=("final", 200))
     for probe in table["probe"].unique():
         assert again.loc[again["probe"] == probe, "value"].equals(
@@ -132,9 +132,9 @@ def test_a_checkpoint_that_kills_its_process_costs_its_rows_and_not_the_job(run,
 
 
 def test_a_process_walks_neighbours_and_then_takes_over_the_later_half_of_what_is_left():
-    stretches = divided(list(range(12)), 2)
-    assert next_of(stretches, 0) == 0  # and there the first one stays
-    assert [next_of(stretches, 1) for _ in range(12)] == [6, 7, 8, 9, 10, 11, 3, 4, 5, 2, 1, None]
+    queues = divided(list(range(12)), 2)
+    assert next_task(queues, 0) == 0  # and there the first one stays
+    assert [next_task(queues, 1) for _ in range(12)] == [6, 7, 8, 9, 10, 11, 3, 4, 5, 2, 1, None]
     assert divided([7], 3) == [[], [], [7]]
 
 
@@ -195,8 +195,13 @@ def test_parts_are_taken_up_and_parts_of_something_else_are_refused(run, table, 
     with pytest.raises(StoppedError):
         probes.measure(run, resume_dir=tmp_path, engine=OnlyTwo())
     assert len(list(tmp_path.glob("step-*.parquet"))) == 2
-    done, original = [], Rows.table
-    monkeypatch.setattr(Rows, "table", lambda self: done.append(self.step) or original(self))
+    done: list[int] = []
+
+    def noted(plan, task):
+        done.append(task.current.step)
+        return measure_checkpoint(plan, task)
+
+    monkeypatch.setattr("probes.measuring.measure.measure_checkpoint", noted)
     again = probes.measure(run, resume_dir=tmp_path)
     assert done == STEPS[2:]
     pd.testing.assert_frame_equal(again, table, check_exact=True)

@@ -43,14 +43,14 @@ def test_the_numbers_are_those_of_measure_on_the_checkpoints_that_the_trainer_wr
 def test_the_trainer_gives_the_same_weights_with_and_without_a_monitor(tmp_path):
     alone = trainer(tmp_path / "alone")
     alone.train()
-    watched = trainer(
-        tmp_path / "watched",
+    monitored = trainer(
+        tmp_path / "monitored",
         huggingface.MonitorCallback(
             budget=1.0, checkpoints=AdaptiveCheckpoints(RunWriter(tmp_path / "run", small_gpt2.CONFIG.to_dict()))
         ),
     )
-    watched.train()
-    assert_same_weights(alone.model, watched.model)
+    monitored.train()
+    assert_same_weights(alone.model, monitored.model)
 
 
 def test_the_trainer_counts_updates_and_averages_their_micro_batches(tmp_path):
@@ -77,7 +77,7 @@ def test_an_evaluation_belongs_to_the_weights_evaluated_and_times_are_not_record
     callback = huggingface.MonitorCallback()
     trainer(tmp_path, callback, eval_strategy="steps", eval_steps=4, eval_on_start=True).train()
     assert callback.monitor.series("eval_loss").index.tolist() == [0, 4, 8, 12]
-    scalars = [name for name in callback.monitor.watched.records if "." not in name]  # the others are probes
+    scalars = [name for name in callback.monitor.tracked.records if "." not in name]  # the others are probes
     assert sorted(scalars) == ["eval_loss", "grad_norm", "learning_rate", "loss"]
     assert callback.monitor.failure is None
 

@@ -78,7 +78,7 @@ def watch(make: Callable[[Sequence[int]], Experiment], truth: Truth, seed: int, 
                 if name in scalars:
                     logged.setdefault(name, {})[step] = scalars[name]
     losses = {name: pd.Series(values) for name, values in logged.items()}
-    return Watched(losses, monitor.events, truth(experiment, losses), str(monitor.failure or "") or None)
+    return Watched(losses, monitor.detected, truth(experiment, losses), str(monitor.failure or "") or None)
 
 
 def mode_times(experiment: Experiment, losses: dict[str, pd.Series]) -> dict[str, list[float]]:

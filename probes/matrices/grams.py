@@ -182,6 +182,11 @@ class Grams:
         return Grams(groups, GramMatrix(of_left), GramMatrix(of_right), inner_product(of_left, of_right))
 
     @property
+    def cached(self) -> CachedGrams:
+        """What is worth keeping when the factors themselves are let go."""
+        return self.of_left, self.of_right, self.squared_norm
+
+    @property
     def mT(self) -> "Grams":  # noqa: N802 (the array libraries' own name for it)
         """The Gram matrices of the transposed products; nothing is computed again."""
         groups = tuple((right.mT, left.mT) for left, right in self.groups)

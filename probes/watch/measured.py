@@ -48,6 +48,7 @@ class MonitorRows:
         return self._table
 
     def _parsed(self) -> pd.DataFrame:
+        """The lines as a table; of a step that was measured twice, the later row of each number."""
         text = "\n".join(line for step in sorted(self._lines) for line in self._lines[step])
         rows = pd.read_csv(StringIO(text), names=COLUMNS, dtype={"component": "Int64"})
         return rows.drop_duplicates(["step", "layer", "head", "circuit", "probe", "component"], keep="last")

@@ -11,7 +11,7 @@ from tests.other_trainers import MARKS, trainer
 pytestmark = MARKS
 
 
-@pytest.mark.parametrize("hook", [huggingface, lightning])
+@pytest.mark.parametrize("callback", [huggingface, lightning])
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
@@ -23,9 +23,9 @@ pytestmark = MARKS
         ({"probes": ["subspace_distance"]}, ValueError, "final weights"),
     ],
 )
-def test_what_is_asked_for_wrongly_is_refused_when_the_callback_is_made(hook, settings, error, said):
+def test_what_is_asked_for_wrongly_is_refused_when_the_callback_is_made(callback, settings, error, said):
     with pytest.raises(error, match=said):
-        hook.MonitorCallback(**settings)
+        callback.MonitorCallback(**settings)
 
 
 def test_settings_that_describe_the_heads_reach_the_monitor(tmp_path):
@@ -38,10 +38,10 @@ def test_settings_that_describe_the_heads_reach_the_monitor(tmp_path):
 
 @pytest.mark.parametrize("library", ["transformers", "lightning"])
 def test_a_library_that_is_not_there_is_named_with_its_extra(library, monkeypatch):
-    hook = {"transformers": "huggingface"}.get(library, library)
+    extra = {"transformers": "huggingface"}.get(library, library)
     for name in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, f"probes.monitor.callbacks.{hook}")
-    with pytest.raises(ImportError, match=rf"pip install 'checkpoint-probes\[{hook}\]'"):
-        importlib.import_module(f"probes.monitor.callbacks.{hook}")
+    monkeypatch.delitem(sys.modules, f"probes.monitor.callbacks.{extra}")
+    with pytest.raises(ImportError, match=rf"pip install 'checkpoint-probes\[{extra}\]'"):
+        importlib.import_module(f"probes.monitor.callbacks.{extra}")

@@ -26,16 +26,16 @@ class StillWaitingError(AssertionError):
     pass
 
 
-def in_ranks(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+def on_ranks(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What `function` returned on each rank. Raises what one raised, and `StillWaitingError` if one never came back."""
-    results = outcomes(count, folder, function, *arguments)
+    results = outcomes_on_ranks(count, folder, function, *arguments)
     for result in results:
         if isinstance(result, BaseException):
             raise result
     return results
 
 
-def outcomes(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+def outcomes_on_ranks(count: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """The same, with what a rank raised as its result."""
     place = folder / f"ranks-{len(list(folder.glob('ranks-*')))}"
     place.mkdir()

@@ -1,11 +1,18 @@
-"""Running somebody's evaluation in the middle of training without training noticing."""
+"""Somebody's evaluation, run in the middle of training without training noticing.
+
+What it draws, training would have drawn otherwise, and dropout that it turns off would stay off: so generators and
+modes are put back, and a training with evaluations is the same, bit for bit, as one without.
+"""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+Evaluation = Callable[[], Mapping[str, float]]
+"""Gives scalars of the weights as they are now, by name."""
 
 
 @contextmanager
