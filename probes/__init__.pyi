@@ -20,6 +20,7 @@ from .matrices.subspaces import principal_angles as principal_angles
 from .matrices.subspaces import random_subspace_level as random_subspace_level
 from .matrices.subspaces import subspace_distance as subspace_distance
 from .matrices.subspaces import subspace_drift as subspace_drift
+from .measuring.catalogue.probe import Probe as Probe
 from .measuring.measure import measure as measure
 from .measuring.tables import by_head as by_head
 from .measuring.tables import mean_over_heads as mean_over_heads

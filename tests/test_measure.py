@@ -240,9 +240,7 @@ def test_condemned_steps_are_left_out_with_the_reason_unless_told_otherwise(tmp_
     raw = probes.measure(run, audit=False)
     assert raw.loc[raw["step"] == 200, "value"].notna().all()
     first, later = (ov(run.heads.read(run.checkpoint(step), 0))[0] for step in (100, 300))
-    drift = probes.by_head(table, "subspace_drift@previous", "ov").loc[
-        300, (0, 0)
-    ]
+    drift = probes.by_head(table, "subspace_drift@previous", "ov").loc[300, (0, 0)]
     assert drift == pytest.approx(float(probes.subspace_drift(first, later)), rel=1e-9)
     given = probes.measure(run, audit=audit(run), drift_over="previous")
     pd.testing.assert_frame_equal(given, table)

@@ -28,9 +28,9 @@ from checkpoints.audit import audit as audited
 from checkpoints.run import Entry
 from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.measuring.catalogue import PROBES, Wanted, as_probes
-from probes.measuring.catalogue.probe import fingerprint
 from probes.measuring.checkpoint import measure_checkpoint
 from probes.measuring.engines import Engine, Serial
+from probes.measuring.fingerprint import fingerprint
 from probes.measuring.partial_results import PartialResults
 from probes.measuring.plan import Plan, layer_bytes, tasks_of
 from probes.measuring.stretches import Stretch, check_stretch, since, suffix, usual_stretch
@@ -170,7 +170,7 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
             over = f", {since(plan.stretches[added])}" if probe.reads == "current, previous" else ""
             definitions[probe.name + added] = probe.meaning + over
     folded = [name for name in plan.circuits if name.endswith("_folded") or "_at_" in name]
-    own = {probe.name: fingerprint(probe) for probe in plan.probes if probe.name not in PROBES}
+    own = {probe.name: fingerprint(probe.function) for probe in plan.probes if probe.name not in PROBES}
     return {
         "definitions": definitions,
         "references": {f"reference{suffix}": entry.step for suffix, entry in plan.references.items()},

@@ -81,6 +81,25 @@ class RowIndex:
         """A checkpoint of which nothing could be measured."""
         return CheckpointValues(step, np.full(len(self), np.nan), dict.fromkeys(range(len(self)), reason))
 
+    def means(self, found: CheckpointValues) -> dict[str, float]:
+        """The mean over all heads of all layers, by a name such as "qk.effective_rank" or "ov.my_probe.2"."""
+        names, group = self._groups
+        known = np.isfinite(found.values)
+        counts = np.bincount(group[known], minlength=len(names))
+        sums = np.bincount(group[known], found.values[known], minlength=len(names))
+        return {name: float(total / n) for name, total, n in zip(names, sums, counts, strict=True) if n}
+
+    @cached_property
+    def _groups(self) -> tuple[list[str], np.ndarray]:
+        """The names of the means, and which of them each row belongs to."""
+        number: dict[str, int] = {}
+        rows = []
+        for (_, probe, circuit), (heads, components) in self.blocks.items():
+            added = [f".{k}" for k in range(components)] if probe in self.numbered else [""]
+            numbers = [number.setdefault(f"{circuit}.{probe}{one}", len(number)) for one in added]
+            rows += numbers * heads
+        return list(number), np.array(rows)
+
     def table(self, checkpoints: Sequence[CheckpointValues], attrs: dict[str, Any] | None = None) -> pd.DataFrame:
         """The tidy table of several checkpoints, in this order."""
         if not checkpoints:

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 Stretch = str | int | float
 
@@ -27,7 +28,7 @@ _TOLERANCE = 1 / 3  # of ln(ratio): half-way between rows that are missing for n
 _ENOUGH = 0.8  # of ln(step)
 
 
-def check_stretch(stretch: Stretch) -> Stretch:
+def check_stretch(stretch: Any) -> Stretch:
     """The stretch, or a ValueError that says what one is."""
     if stretch == "previous":
         return stretch

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from checkpoints import Family, Run
 from checkpoints.files.in_memory import InMemory
@@ -79,6 +80,10 @@ class LiveMeasurement:
         self._tensors = tensors_by_layer(found, now)
         self._read = sorted({name for names in self._tensors.values() for name in names})
         self._before: Entry | None = None
+
+    def table(self, measurements: Sequence[CheckpointValues]) -> pd.DataFrame:
+        """Measurements as `measure` gives them."""
+        return self.rows.table(measurements, self.attrs)
 
     def measure(self, step: int) -> tuple[CheckpointValues, str | None]:
         """All numbers of the weights as they are now, and why some are missing; on the first rank alone."""

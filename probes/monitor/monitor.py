@@ -22,7 +22,8 @@ from torch import Tensor
 
 from checkpoints import Family
 from probes.circuits import Builder
-from probes.measuring.tables import joined
+from probes.measuring.catalogue import Wanted
+from probes.measuring.rows import CheckpointValues
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
 from probes.monitor.distributed import ElsewhereError, ProcessGroup, SingleProcess, is_bystander
@@ -33,7 +34,7 @@ from probes.monitor.live_weights import LiveWeights, Model
 from probes.monitor.scalar_buffer import ScalarBuffer
 from probes.monitor.sinks import Sink
 from probes.monitor.steps import Steps
-from probes.monitor.tracked_scalars import TrackedScalars, means_over_heads
+from probes.monitor.tracked_scalars import TrackedScalars
 from probes.series.derivatives import norm_curvature
 from probes.series.online import Event
 from probes.series.transitions.transition import transitions_table
@@ -49,7 +50,8 @@ class Monitor:
     """Measures a model in training and announces transitions.
 
     model          a module, or a function that gives names and tensors; heads are found as in files
-    circuits, probes, config, family   as for `measure` and `open_run`, where what is found by itself is not right
+    circuits, probes, removed   as for `measure`; distances to the final weights are not among the probes
+    config, family              as for `open_run`, where what is found by itself is not right
     schedule       when to measure: a ratio (log-spaced, the default), an interval in steps, or steps
     budget         the largest share of training time to take; less is measured where that would be exceeded
     detect_in      names of the scalars in which transitions are looked for, as patterns; probes have names such as
@@ -74,7 +76,8 @@ class Monitor:
         model: Model,
         *,
         circuits: str | Sequence[str] | Mapping[str, Builder] | None = None,
-        probes: Sequence[str] | None = None,
+        probes: Wanted | None = None,
+        removed: int = 4,
         config: Mapping[str, Any] | None = None,
         family: Family | str | None = None,
         name: str = "live",
@@ -106,11 +109,11 @@ class Monitor:
         """The step of the last measurement."""
         self._schedule, self._looks = Steps(schedule), Steps(LOOK_RATIO)
         self._buffer = ScalarBuffer()
-        self._tables: deque[pd.DataFrame] = deque()
+        self._measured: deque[CheckpointValues] = deque()
         if not self.is_active:
             return
         self._measurement = self.processes.everywhere(
-            LiveMeasurement, self.weights, name, circuits, probes, config, family, self.processes
+            LiveMeasurement, self.weights, name, circuits, probes, removed, config, family, self.processes
         )
         self.processes.everywhere(self.weights.must_have, self.processes.first(self.weights.names))
         import scipy.optimize
@@ -145,7 +148,7 @@ class Monitor:
     @property
     def table(self) -> pd.DataFrame:
         """What was measured, as `measure` gives it; beyond half a million rows, the latest ones."""
-        return joined(list(self._tables), self._measurement.attrs) if self._tables else pd.DataFrame()
+        return self._measurement.table(list(self._measured)) if self._measured else pd.DataFrame()
 
     @property
     def events(self) -> pd.DataFrame:
@@ -263,23 +266,24 @@ class Monitor:
     def _measure(self, step: int) -> None:
         """Measure on all ranks; the first takes in what they found."""
         with self.budget.spending("measurement"):
-            rows, failure = self._measurement.measure(step)
+            found, failure = self._measurement.measure(step)
             self.measured = step
-            self.processes.first(self._take_in, step, rows, failure)
+            self.processes.first(self._take_in, found, failure)
 
-    def _take_in(self, step: int, rows: pd.DataFrame, failure: str | None) -> None:
+    def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
         """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
-        self._keep(rows)
-        self.tracked.add(step, means_over_heads(rows))
-        self.sinks.rows(rows)
+        self._keep(found)
+        self.tracked.add(found.step, self._measurement.rows.means(found), kinds=("cliff", "dip"))
+        if self.sinks.sinks:
+            self.sinks.rows(self._measurement.table([found]))
         if failure:
             raise RuntimeError(failure)
 
-    def _keep(self, rows: pd.DataFrame) -> None:
+    def _keep(self, found: CheckpointValues) -> None:
         """Add to the table, of which the oldest measurements go where it is too long."""
-        self._tables.append(rows)
-        while len(self._tables) > 1 and sum(map(len, self._tables)) > _KEPT_ROWS:
-            self._tables.popleft()
+        self._measured.append(found)
+        while len(self._measured) > 1 and sum(len(one.values) for one in self._measured) > _KEPT_ROWS:
+            self._measured.popleft()
 
     def _look(self, step: int) -> None:
         """Look for transitions; the first rank does, and all act on what it finds."""

@@ -6,10 +6,6 @@ The means of probes over all heads are among them, by names such as "qk.effectiv
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-import numpy as np
-import pandas as pd
-
-from probes.measuring.catalogue import PROBES
 from probes.series.online import Detector, OnlineAutocorrelation, Record
 
 
@@ -23,11 +19,14 @@ class TrackedScalars:
         self.detectors: dict[str, Detector] = {}
         self.autocorrelations: dict[str, OnlineAutocorrelation] = {}
 
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Scalars of the weights after `step` updates."""
+    def add(self, step: int, scalars: Mapping[str, float], *, kinds: Sequence[str] = ("cliff",)) -> None:
+        """Scalars of the weights after `step` updates, and the kinds of transitions to be detected in them.
+
+        Of a loss that is cliffs: one that comes back has achieved nothing. Probes have dips that matter.
+        """
         for name, value in scalars.items():
             if name not in self.records:
-                self._begin(name)
+                self._begin(name, kinds)
             if name in self.detectors:
                 self.detectors[name].add(step, value)
                 self.autocorrelations[name].add(value)
@@ -38,31 +37,11 @@ class TrackedScalars:
         """The detectors of series that are long enough to be looked at."""
         return {name: found for name, found in self.detectors.items() if len(found.record) >= found.fewest}
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, kinds: Sequence[str]) -> None:
         """Make the record of a new scalar, and what detects transitions in it if it is to be searched."""
         if any(fnmatchcase(name, pattern) for pattern in self.patterns):
-            kinds = ("cliff", "dip") if _is_a_probe(name) else ("cliff",)  # a loss that comes back has achieved nothing
             self.detectors[name] = Detector(name, self.alpha, kinds=kinds, interventions=self.interventions)
             self.autocorrelations[name] = OnlineAutocorrelation()
             self.records[name] = self.detectors[name].record
         else:
             self.records[name] = Record()
-
-
-def means_over_heads(rows: pd.DataFrame) -> dict[str, float]:
-    """The mean over all heads of each probe of each circuit, by a name such as "qk.effective_rank"."""
-    found: dict[tuple[str, str, int | None], list[float]] = {}
-    columns = (rows[name].tolist() for name in ("circuit", "probe", "component", "value"))
-    for circuit, probe, component, value in zip(*columns, strict=True):  # ten times faster than grouping, if small
-        if value == value:
-            found.setdefault((circuit, probe, None if component is pd.NA else component), []).append(value)
-    return {
-        f"{circuit}.{probe}" + ("" if component is None else f".{component}"): float(np.mean(values))
-        for (circuit, probe, component), values in found.items()
-    }
-
-
-def _is_a_probe(name: str) -> bool:
-    """Whether it is a mean over heads, such as "qk.effective_rank"."""
-    _, dot, probe = name.partition(".")
-    return bool(dot) and probe.split(".")[0] in PROBES

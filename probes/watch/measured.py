@@ -77,9 +77,9 @@ class NewestCheckpoint:
         """Measure now. What cannot be measured is a problem to be shown, whatever it is."""
         began, steps = time.monotonic(), run.steps[-2:]
         newest = replace(run, entries=[entry for entry in run.entries if entry.step in steps])
-        names = [name for name, probe in PROBES.items() if probe.reads != "now and reference"]
+        names = [name for name, probe in PROBES.items() if probe.reads != "current, reference"]
         try:
-            self.table = measure(newest, probes=names, audit=False)
+            self.table = measure(newest, probes=names, drift_over="previous", audit=False)
             self.problem = next(iter(self.table.attrs["failed"].values()), None)
         except Exception as error:
             self.problem = f"{type(error).__name__}: {error}"

@@ -12,8 +12,6 @@ The second takes the singular values [head, k] of all heads at once, which are c
 torch, so that `probes list` answers at once.
 """
 
-import hashlib
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -189,16 +187,3 @@ def _described(probe: Probe, function: Callable[..., Any], of_what: str) -> Prob
     says = next(iter((function.__doc__ or "").strip().splitlines()), "")
     name = getattr(function, "__name__", type(function).__name__)
     return replace(probe, definition=says or f"{name}() {of_what}")
-
-
-def fingerprint(probe: Probe) -> str:
-    """Changes when the function does: numbers of two functions under one name must never be joined."""
-    import joblib.externals.cloudpickle as cloudpickle
-
-    try:
-        content = pickle.dumps(probe.function)  # by reference where it can be imported: the version stands for it
-        if b"__main__" in content:
-            raise pickle.PicklingError
-    except Exception:
-        content = cloudpickle.dumps(probe.function)
-    return hashlib.sha256(content).hexdigest()[:16]

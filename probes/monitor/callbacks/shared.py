@@ -42,7 +42,7 @@ class MonitorSettings:
         Budget(asked["budget"])
         Steps(asked["schedule"])
         Detector("loss", asked["alpha"])
-        live_probes(asked["probes"])
+        live_probes(asked["probes"], asked["removed"])
 
     def begin(self, model: Model, step: int) -> Monitor:
         """The monitor of a model after `step` updates."""
