@@ -16,13 +16,26 @@ in blocks whose float64 copies stay in the cache.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, overload
 
+import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from probes.matrices.factored import Array, Factored, factors, in_kind, is_thin, read, require_finite
+from probes.matrices.factored import (
+    A,
+    Array,
+    Factored,
+    NumpyMatrix,
+    PerMatrix,
+    TorchMatrix,
+    factors,
+    in_kind,
+    is_thin,
+    read,
+    require_finite,
+)
 from probes.matrices.grams import GramMatrix, Grams
 
 GRAM_ERROR = 1e-9
@@ -30,15 +43,19 @@ GRAM_ERROR = 1e-9
 
 
 @dataclass(frozen=True)
-class SVD:
+class SVD(Generic[A]):
     """M = left @ diag(values) @ right^T: singular vectors as columns, values descending."""
 
-    left: Float64[Array, "*batch rows k"]
-    values: Float64[Array, "*batch k"]
-    right: Float64[Array, "*batch columns k"]
+    left: Float64[A, "*batch rows k"]
+    values: Float64[A, "*batch k"]
+    right: Float64[A, "*batch columns k"]
 
 
-def singular_values(matrix: Any) -> Any:
+@overload
+def singular_values(matrix: TorchMatrix) -> Float64[Tensor, "*batch k"]: ...
+@overload
+def singular_values(matrix: NumpyMatrix) -> Float64[np.ndarray, "*batch k"]: ...
+def singular_values(matrix: Any) -> Float64[Array, "*batch k"]:
     """Singular values, largest first, as float64.
 
     matrix is an array [..., rows, columns] or a `Factored`; the result is [..., k] with k = min(rows, columns), and for
@@ -54,7 +71,11 @@ def singular_values(matrix: Any) -> Any:
     return in_kind(torch.linalg.svdvals(_product(given)), matrix)
 
 
-def thin_svd(matrix: Any) -> SVD:
+@overload
+def thin_svd(matrix: TorchMatrix) -> SVD[Tensor]: ...
+@overload
+def thin_svd(matrix: NumpyMatrix) -> SVD[np.ndarray]: ...
+def thin_svd(matrix: Any) -> SVD[Any]:
     """Singular vectors (columns) and values, from the factors by QR, so that the vectors are orthonormal to rounding.
 
     That includes vectors that belong to a zero singular value, where the Gram route would return noise.
@@ -65,7 +86,11 @@ def thin_svd(matrix: Any) -> SVD:
     return SVD(in_kind(u, matrix), in_kind(s, matrix), in_kind(v, matrix))
 
 
-def frobenius_norm(matrix: Any) -> Any:
+@overload
+def frobenius_norm(matrix: TorchMatrix) -> Float64[Tensor, "*batch"]: ...
+@overload
+def frobenius_norm(matrix: NumpyMatrix) -> Float64[np.ndarray, "*batch"]: ...
+def frobenius_norm(matrix: Any) -> PerMatrix:
     """||M||_F, for a `Factored` without forming the product: the root of the sum of sigma^2."""
     given = read(matrix, "matrix")
     if not isinstance(given, Factored):
