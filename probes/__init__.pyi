@@ -38,7 +38,7 @@ from .series.derivatives import norm_curvature as norm_curvature
 from .series.derivatives import norm_growth as norm_growth
 from .series.derivatives import peaks as peaks
 from .series.derivatives import slope as slope
-from .series.growth import Fit as Fit
+from .series.growth import GrowthFit as GrowthFit
 from .series.growth import convergence_order as convergence_order
 from .series.growth import fit_growth as fit_growth
 from .series.online.event import Event as Event

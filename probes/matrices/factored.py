@@ -5,25 +5,29 @@ matrix as its factors, batched over leading axes, and every probe takes it where
 
 Arrays may be NumPy or torch, of any floating type, on any device; torch in gives torch out on the same device, anything
 else (NumPy, lists, a DataFrame) gives NumPy out. One tensor among several arguments makes the result a tensor. Type
-checkers are told the same by overloads: `TorchMatrix` gives a tensor, `NumpyMatrix` an array. What is one number per
-matrix has the shape of the batch; for a single matrix NumPy hands out a scalar, which does what an array of no axes
-does and prints as a number. All arithmetic is float64 whatever the checkpoint held.
+checkers are told the same by overloads. What is one number per matrix has the shape of the batch; for a single matrix
+NumPy hands out a scalar, which does what an array of no axes does and prints as a number. All arithmetic is float64
+whatever the checkpoint held.
 
 This file establishes shapes: it takes loose input and raises readable errors. Everything downstream trusts it.
 """
 
+from collections.abc import Sequence
 from typing import Any, Generic, TypeGuard, TypeVar, overload
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 Array = np.ndarray | Tensor
 
 A = TypeVar("A", np.ndarray, Tensor)
-"""The kind of array that a `Factored` or an `SVD` was made from and hands out."""
+"""The kind of array that a matrix was handed in as, and that results are handed out as."""
+
+Nested = Sequence[Any] | pd.DataFrame
+"""What is read as a NumPy array without being one: a list of lists, a DataFrame."""
 
 
 class Factored(Generic[A]):
@@ -34,11 +38,11 @@ class Factored(Generic[A]):
     """
 
     @overload
-    def __init__(self: "Factored[Tensor]", left: Tensor, right: ArrayLike | Tensor) -> None: ...
+    def __init__(self: "Factored[Tensor]", left: Tensor, right: np.ndarray | Nested | Tensor) -> None: ...
     @overload
-    def __init__(self: "Factored[Tensor]", left: ArrayLike, right: Tensor) -> None: ...
+    def __init__(self: "Factored[Tensor]", left: np.ndarray | Nested, right: Tensor) -> None: ...
     @overload
-    def __init__(self: "Factored[np.ndarray]", left: ArrayLike, right: ArrayLike) -> None: ...
+    def __init__(self: "Factored[np.ndarray]", left: np.ndarray | Nested, right: np.ndarray | Nested) -> None: ...
     def __init__(self, left: Any, right: Any) -> None:
         self._numpy_out = not (isinstance(left, Tensor) or isinstance(right, Tensor))
         left, right = _tensor(left, "left"), _tensor(right, "right")
@@ -112,13 +116,10 @@ class Factored(Generic[A]):
 
 Matrix = Array | Factored
 
-TorchMatrix = Tensor | Factored[Tensor]
-"""What gives a tensor: one [..., rows, columns], or factors of which one at least is a tensor."""
+AsNumpy = np.ndarray | Nested | Factored[np.ndarray]
+"""A matrix that gives NumPy arrays."""
 
-NumpyMatrix = ArrayLike | Factored[np.ndarray]
-"""What gives a NumPy array: an array, a list of lists, a DataFrame, or factors of such."""
-
-AnyMatrix = ArrayLike | Tensor | Factored[Any]
+AnyMatrix = np.ndarray | Nested | Tensor | Factored[Any]
 
 PerMatrix = Float64[Array, "*batch"] | np.float64
 """One number per matrix; a NumPy scalar for a single one."""

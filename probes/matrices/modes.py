@@ -18,7 +18,6 @@ from typing import Any, overload
 import numpy as np
 import torch
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from probes.matrices.factored import (
@@ -26,8 +25,7 @@ from probes.matrices.factored import (
     AnyMatrix,
     Array,
     Factored,
-    NumpyMatrix,
-    TorchMatrix,
+    Nested,
     factors,
     in_kind,
     read,
@@ -38,9 +36,9 @@ from probes.matrices.spectra import SVD, singular_values, thin_svd
 
 
 @overload
-def mode_amplitudes(matrix: TorchMatrix, basis: SVD[Any]) -> Float64[Tensor, "*batch k"]: ...
+def mode_amplitudes(matrix: A | Factored[A], basis: SVD[Any]) -> Float64[A, "*batch k"]: ...
 @overload
-def mode_amplitudes(matrix: NumpyMatrix, basis: SVD[Any]) -> Float64[np.ndarray, "*batch k"]: ...
+def mode_amplitudes(matrix: Nested, basis: SVD[Any]) -> Float64[np.ndarray, "*batch k"]: ...
 def mode_amplitudes(matrix: Any, basis: Any) -> Float64[Array, "*batch k"]:
     """u_k^T M v_k for every mode of `basis` (the `thin_svd` of the final matrix): [..., k].
 
@@ -57,11 +55,15 @@ def mode_amplitudes(matrix: Any, basis: Any) -> Float64[Array, "*batch k"]:
 
 @overload
 def mode_trajectories(
-    matrices: Tensor | Iterable[TorchMatrix], final: AnyMatrix | None = None, modes: int | None = None
-) -> Float64[Tensor, "time *batch modes"]: ...
+    matrices: A, final: AnyMatrix | None = None, modes: int | None = None
+) -> Float64[A, "time *batch modes"]: ...
 @overload
 def mode_trajectories(
-    matrices: np.ndarray | Iterable[NumpyMatrix], final: AnyMatrix | None = None, modes: int | None = None
+    matrices: Iterable[A | Factored[A]], final: AnyMatrix | None = None, modes: int | None = None
+) -> Float64[A, "time *batch modes"]: ...
+@overload
+def mode_trajectories(
+    matrices: Iterable[Nested], final: AnyMatrix | None = None, modes: int | None = None
 ) -> Float64[np.ndarray, "time *batch modes"]: ...
 def mode_trajectories(
     matrices: Iterable[Any], final: Any = None, modes: int | None = None
@@ -81,10 +83,10 @@ def mode_trajectories(
 @overload
 def remove_modes(matrix: Factored[A], basis: SVD[Any], modes: Iterable[int]) -> Factored[A]: ...
 @overload
-def remove_modes(matrix: Tensor, basis: SVD[Any], modes: Iterable[int]) -> Float64[Tensor, "*batch rows columns"]: ...
+def remove_modes(matrix: A, basis: SVD[Any], modes: Iterable[int]) -> Float64[A, "*batch rows columns"]: ...
 @overload
 def remove_modes(
-    matrix: ArrayLike, basis: SVD[Any], modes: Iterable[int]
+    matrix: Nested, basis: SVD[Any], modes: Iterable[int]
 ) -> Float64[np.ndarray, "*batch rows columns"]: ...
 def remove_modes(
     matrix: Any, basis: Any, modes: Iterable[int]
@@ -107,11 +109,11 @@ def remove_modes(
 
 @overload
 def marginalized_effective_rank_by_mode(
-    matrix: TorchMatrix, basis: SVD[Any], order: Sequence[int], removed: int = 4
-) -> Float64[Tensor, "*batch {removed}+1"]: ...
+    matrix: A | Factored[A], basis: SVD[Any], order: Sequence[int], removed: int = 4
+) -> Float64[A, "*batch {removed}+1"]: ...
 @overload
 def marginalized_effective_rank_by_mode(
-    matrix: NumpyMatrix, basis: SVD[Any], order: Sequence[int], removed: int = 4
+    matrix: Nested, basis: SVD[Any], order: Sequence[int], removed: int = 4
 ) -> Float64[np.ndarray, "*batch {removed}+1"]: ...
 def marginalized_effective_rank_by_mode(
     matrix: Any, basis: Any, order: Sequence[int], removed: int = 4

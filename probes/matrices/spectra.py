@@ -27,9 +27,8 @@ from probes.matrices.factored import (
     A,
     Array,
     Factored,
-    NumpyMatrix,
+    Nested,
     PerMatrix,
-    TorchMatrix,
     factors,
     in_kind,
     is_thin,
@@ -52,9 +51,9 @@ class SVD(Generic[A]):
 
 
 @overload
-def singular_values(matrix: TorchMatrix) -> Float64[Tensor, "*batch k"]: ...
+def singular_values(matrix: A | Factored[A]) -> Float64[A, "*batch k"]: ...
 @overload
-def singular_values(matrix: NumpyMatrix) -> Float64[np.ndarray, "*batch k"]: ...
+def singular_values(matrix: Nested) -> Float64[np.ndarray, "*batch k"]: ...
 def singular_values(matrix: Any) -> Float64[Array, "*batch k"]:
     """Singular values, largest first, as float64.
 
@@ -72,9 +71,9 @@ def singular_values(matrix: Any) -> Float64[Array, "*batch k"]:
 
 
 @overload
-def thin_svd(matrix: TorchMatrix) -> SVD[Tensor]: ...
+def thin_svd(matrix: A | Factored[A]) -> SVD[A]: ...
 @overload
-def thin_svd(matrix: NumpyMatrix) -> SVD[np.ndarray]: ...
+def thin_svd(matrix: Nested) -> SVD[np.ndarray]: ...
 def thin_svd(matrix: Any) -> SVD[Any]:
     """Singular vectors (columns) and values, from the factors by QR, so that the vectors are orthonormal to rounding.
 
@@ -87,9 +86,9 @@ def thin_svd(matrix: Any) -> SVD[Any]:
 
 
 @overload
-def frobenius_norm(matrix: TorchMatrix) -> Float64[Tensor, "*batch"]: ...
+def frobenius_norm(matrix: A | Factored[A]) -> Float64[A, "*batch"]: ...
 @overload
-def frobenius_norm(matrix: NumpyMatrix) -> Float64[np.ndarray, "*batch"]: ...
+def frobenius_norm(matrix: Nested) -> Float64[np.ndarray, "*batch"]: ...
 def frobenius_norm(matrix: Any) -> PerMatrix:
     """||M||_F, for a `Factored` without forming the product: the root of the sum of sigma^2."""
     given = read(matrix, "matrix")

@@ -34,12 +34,12 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from probes.matrices.factored import (
+    A,
     AnyMatrix,
     Array,
+    AsNumpy,
     Factored,
-    NumpyMatrix,
     PerMatrix,
-    TorchMatrix,
     factors,
     in_kind,
     is_thin,
@@ -54,17 +54,17 @@ _WELL_CONDITIONED = 1e10  # of left^T left: its columns are then independent bey
 
 
 @overload
-def subspace_distance(
-    earlier: TorchMatrix, final: AnyMatrix, *, normalised: bool = False, rank: int | None = None
-) -> Float64[Tensor, "*batch"]: ...
+def subspace_distance(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    earlier: A | Factored[A], final: A | Factored[A], *, normalised: bool = False, rank: int | None = None
+) -> Float64[A, "*batch"]: ...
 @overload
 def subspace_distance(
-    earlier: AnyMatrix, final: TorchMatrix, *, normalised: bool = False, rank: int | None = None
-) -> Float64[Tensor, "*batch"]: ...
-@overload
-def subspace_distance(
-    earlier: NumpyMatrix, final: NumpyMatrix, *, normalised: bool = False, rank: int | None = None
+    earlier: AsNumpy, final: AsNumpy, *, normalised: bool = False, rank: int | None = None
 ) -> Float64[np.ndarray, "*batch"]: ...
+@overload
+def subspace_distance(
+    earlier: AnyMatrix, final: AnyMatrix, *, normalised: bool = False, rank: int | None = None
+) -> Float64[Array, "*batch"]: ...
 def subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None) -> PerMatrix:
     """min_A ||A earlier - final||_F (Eq 16): the part of `final` outside the row space of `earlier`.
 
@@ -75,17 +75,17 @@ def subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, ran
 
 
 @overload
-def column_subspace_distance(
-    earlier: TorchMatrix, final: AnyMatrix, *, normalised: bool = False, rank: int | None = None
-) -> Float64[Tensor, "*batch"]: ...
+def column_subspace_distance(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    earlier: A | Factored[A], final: A | Factored[A], *, normalised: bool = False, rank: int | None = None
+) -> Float64[A, "*batch"]: ...
 @overload
 def column_subspace_distance(
-    earlier: AnyMatrix, final: TorchMatrix, *, normalised: bool = False, rank: int | None = None
-) -> Float64[Tensor, "*batch"]: ...
-@overload
-def column_subspace_distance(
-    earlier: NumpyMatrix, final: NumpyMatrix, *, normalised: bool = False, rank: int | None = None
+    earlier: AsNumpy, final: AsNumpy, *, normalised: bool = False, rank: int | None = None
 ) -> Float64[np.ndarray, "*batch"]: ...
+@overload
+def column_subspace_distance(
+    earlier: AnyMatrix, final: AnyMatrix, *, normalised: bool = False, rank: int | None = None
+) -> Float64[Array, "*batch"]: ...
 def column_subspace_distance(
     earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None
 ) -> PerMatrix:
@@ -94,13 +94,13 @@ def column_subspace_distance(
 
 
 @overload
-def subspace_drift(earlier: TorchMatrix, later: AnyMatrix, *, rank: int | None = None) -> Float64[Tensor, "*batch"]: ...
+def subspace_drift(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    earlier: A | Factored[A], later: A | Factored[A], *, rank: int | None = None
+) -> Float64[A, "*batch"]: ...
 @overload
-def subspace_drift(earlier: AnyMatrix, later: TorchMatrix, *, rank: int | None = None) -> Float64[Tensor, "*batch"]: ...
+def subspace_drift(earlier: AsNumpy, later: AsNumpy, *, rank: int | None = None) -> Float64[np.ndarray, "*batch"]: ...
 @overload
-def subspace_drift(
-    earlier: NumpyMatrix, later: NumpyMatrix, *, rank: int | None = None
-) -> Float64[np.ndarray, "*batch"]: ...
+def subspace_drift(earlier: AnyMatrix, later: AnyMatrix, *, rank: int | None = None) -> Float64[Array, "*batch"]: ...
 def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> PerMatrix:
     """How far the row space moved between two neighbours, from 0 (not at all) to 1 (to an orthogonal one).
 
@@ -118,17 +118,15 @@ def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> PerM
 
 
 @overload
-def principal_angles(
-    first: TorchMatrix, second: AnyMatrix, *, rank: int | None = None
-) -> Float64[Tensor, "*batch k"]: ...
+def principal_angles(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    first: A | Factored[A], second: A | Factored[A], *, rank: int | None = None
+) -> Float64[A, "*batch k"]: ...
 @overload
 def principal_angles(
-    first: AnyMatrix, second: TorchMatrix, *, rank: int | None = None
-) -> Float64[Tensor, "*batch k"]: ...
-@overload
-def principal_angles(
-    first: NumpyMatrix, second: NumpyMatrix, *, rank: int | None = None
+    first: AsNumpy, second: AsNumpy, *, rank: int | None = None
 ) -> Float64[np.ndarray, "*batch k"]: ...
+@overload
+def principal_angles(first: AnyMatrix, second: AnyMatrix, *, rank: int | None = None) -> Float64[Array, "*batch k"]: ...
 def principal_angles(first: Any, second: Any, *, rank: int | None = None) -> Float64[Array, "*batch k"]:
     """Angles between the row spaces in radians, smallest first: [..., k], k the smaller of the two ranks.
 

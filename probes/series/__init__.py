@@ -1,1 +1,1 @@
-"""One number per step in, times out: slopes, autocorrelation, shapes of growth, transitions."""
+"""One number per step in, times out: slopes, autocorrelation, growth laws, transitions."""

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from probes.series.checks import read_series
+from probes.series.checks import Values, read_series
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.cliffs import find_cliffs
 from probes.series.transitions.dips import find_dips
@@ -25,7 +24,7 @@ _SPIKE = 6.0  # robust standard deviations from the running median
 
 
 def find_transitions(
-    values: Any, steps: Any = None, *, alpha: float = 0.01, interventions: float | Sequence[float] = ()
+    values: Values, steps: Values | None = None, *, alpha: float = 0.01, interventions: float | Sequence[float] = ()
 ) -> pd.DataFrame:
     """Cliffs, dips and the settling of one series, one row each, ordered by step.
 
