@@ -47,16 +47,15 @@ import numpy as np
 
 from probes.series.online.event import Event
 from probes.series.online.record import Record
-from probes.series.transitions.find import FEWEST, cliffs_and_dips, scaled_sums, without_spikes
+from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
+from probes.series.transitions.find import cliffs_and_dips, scaled_sums, without_spikes
 from probes.series.transitions.transition import Transition
 
 _LEVEL_LOOKS = 30
 _RECENT = 0.1  # of the last step
 _BEFORE = 2.0  # the earliest transition over the first step that the search sees
-_SHORTEST = 1.2  # last step over first: a shorter stretch has no room for the narrowest cliff
 _CLOSE = 0.2
 _WIDTHS = 2.0
-_SMALLEST = 0.01  # of the range so far
 
 
 class Detector:
@@ -108,7 +107,7 @@ class Detector:
         """The cliffs and dips that are there now and were not announced before, ordered by step."""
         self._next = step * self.look_ratio
         steps, values = self.record.recent(_RECENT)
-        if len(steps) < FEWEST or steps[-1] < _SHORTEST * steps[0]:
+        if len(steps) < FEWEST or steps[-1] < SHORTEST * steps[0]:
             return []
         self._looks += 1
         calm = without_spikes(values)
@@ -124,7 +123,7 @@ class Detector:
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
             for row in found
             if row.kind in self.kinds
-            and row.strength * of_range > _SMALLEST
+            and row.strength * of_range > SMALLEST_DROP
             and row.step >= earliest
             and _extent(row)[1] <= steps[-1]
             and (row.kind == "dip" or self._goes_below_everything(row))
