@@ -8,6 +8,9 @@ import pytest
 
 import probes
 from probes.series.datasets import LINEAR_HEADS, NULLS, linear_head_loss, null
+from probes.series.transitions.find import scaled_sums
+from probes.series.transitions.settling import find_settling
+from probes.series.transitions.transition import Transition
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.15])
@@ -203,6 +206,19 @@ def test_settling_lies_where_a_tenth_is_left_and_has_an_interval(rng):
     settled = found[found["kind"] == "settled"].iloc[0]
     assert settled["step"] == pytest.approx(1000 + 60 * np.log(9), abs=15)
     assert settled["low"] < settled["step"] < settled["high"]
+
+
+@pytest.mark.parametrize(("share", "has_settled"), [(0.55, True), (0.63, True), (0.7, False), (0.85, False)])
+def test_a_series_that_still_moves_in_the_last_third_has_not_settled(share, has_settled, rng):
+    """After a cliff at 1000 of 4000 steps there is one more stir, over at this share of what remains."""
+    steps = np.arange(0, 4000.0)
+    last = 1000 + share * 3000
+    values = logistic(steps, 1000, 30) + 0.25 * np.exp(-0.5 * ((steps - last) / 40) ** 2)
+    sums = scaled_sums(values + 0.01 * rng.standard_normal(4000), steps)
+    settled = find_settling(sums, Transition(1000.0, 995.0, 1005.0, "cliff", 1.0, 1e-9, 30.0))
+    assert (settled is not None) == has_settled
+    if settled is not None:
+        assert settled.step == pytest.approx(last, abs=60)
 
 
 def test_an_empty_table_has_the_types_of_a_full_one():
