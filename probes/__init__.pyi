@@ -42,7 +42,7 @@ from .series.derivatives import slope as slope
 from .series.growth import GrowthFit as GrowthFit
 from .series.growth import convergence_order as convergence_order
 from .series.growth import fit_growth as fit_growth
-from .series.online.event import Event as Event
+from .series.online.detection import Event as Event
 from .series.times import half_time as half_time
 from .series.times import settling_time as settling_time
 from .series.transitions.find import find_transitions as find_transitions

@@ -47,7 +47,7 @@ class Theory(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """What figures and messages call the theory."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class Theory(Protocol):
         ...
 
     def modes(self, times: np.ndarray) -> np.ndarray:
-        """Amplitudes [times, modes]."""
+        """Amplitude of each mode at each time: [times, modes]."""
         ...
 
     def loss(self, times: np.ndarray) -> np.ndarray:

@@ -318,7 +318,7 @@ def _steps(steps: Sequence[int] | None, half_times: np.ndarray) -> Steps:
 
 
 def _directions(rng: np.random.Generator, dimension: int, count: int) -> Float64[np.ndarray, "dimension count"]:
-    """Random orthonormal columns."""
+    """Orthonormal columns that point anywhere."""
     if count > dimension:
         raise ValueError(f"{count} modes do not fit into {dimension} dimensions")
     return np.linalg.qr(rng.standard_normal((dimension, count)))[0]

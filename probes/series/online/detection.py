@@ -41,11 +41,10 @@ Lower `fewest` only where the values are known to be independent.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from probes.series.online.event import Event
 from probes.series.online.record import Record
 from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
 from probes.series.transitions.find import cliffs_and_dips, scaled_sums, without_spikes
@@ -58,10 +57,41 @@ _CLOSE = 0.2
 _WIDTHS = 2.0
 
 
-class Detector:
-    """Causal detection of transitions in one series, of some `kinds`.
+@dataclass(frozen=True, kw_only=True)
+class Event(Transition):
+    """A transition of `metric`, found while the run was still going on.
 
-    `interventions` are steps at which a drop is expected. Call `add` at every step, and `look` where `is_due` says so.
+    step, low and high say where it happened as far as was known when it was announced, after `detected_at` updates;
+    width how long it took, in steps (see `find_transitions`, which also says what half-drop + 1.1 width is).
+    """
+
+    metric: str
+    detected_at: int
+
+    @property
+    def delay(self) -> float:
+        """Updates between the transition and its announcement."""
+        return self.detected_at - self.step
+
+    def __str__(self) -> str:
+        """One line for a log: kind, metric, place with its interval, when it was known, p-value."""
+        return (
+            f"{self.kind} of {self.metric} at step {self.step:.0f} [{self.low:.0f}, {self.high:.0f}], "
+            f"detected at {self.detected_at}, p = {self.p_value:.1g}"
+        )
+
+
+class Detector:
+    """Announces the transitions of one growing series: `add` every value, and `look` wherever `is_due` says so.
+
+    metric         name of the series, which its events carry
+    alpha          chance of any false announcement in this series, however long the run
+    look_ratio     looks are at steps that grow by this
+    fewest         entries of the record before the first look
+    kinds          what is announced: cliffs, dips or both
+    interventions  steps at which something is changed by hand, so that a drop there is no news; see `expect`
+
+    `events` holds what was announced so far, `record` the series.
     """
 
     def __init__(
@@ -92,7 +122,7 @@ class Detector:
         self._lowest, self._highest = np.inf, -np.inf
 
     def add(self, step: float, value: float) -> None:
-        """One more value; see `Record.add`."""
+        """Take in the value at a later step than the last; one that is not finite is counted and left out."""
         self.record.add(step, value)
 
     def expect(self, step: float) -> None:
