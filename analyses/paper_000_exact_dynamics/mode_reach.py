@@ -15,12 +15,12 @@ from scipy.stats import rankdata
 import probes
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict, average
 from checkpoints import open_run
-from probes.series.growth import SHAPES
+from probes.series.growth import LAWS
 
 YARDSTICK = Path(__file__).parents[2] / "checkpoints" / "reference" / "linear-icl"
 COUNTED = 0.1  # of the largest mode of the head
 
-_COLOURS = dict(zip(SHAPES, ("#1f6fb4", "#d1603d", "#3a923a", "#999999"), strict=True))
+_COLOURS = dict(zip(LAWS, ("#1f6fb4", "#d1603d", "#3a923a", "#999999"), strict=True))
 
 
 def yardstick() -> pd.DataFrame:
@@ -48,7 +48,7 @@ def summary(modes: pd.DataFrame) -> dict[str, float]:
     """Of one run: median R^2 of the logistic and of the best rival, how often the logistic wins, order and number."""
     kept = counted(modes)
     logistic = kept["r2 logistic"].to_numpy()
-    rivals = np.max([kept[f"r2 {shape}"].to_numpy() for shape in SHAPES if shape != "logistic"], axis=0)
+    rivals = np.max([kept[f"r2 {shape}"].to_numpy() for shape in LAWS if shape != "logistic"], axis=0)
     return {
         "logistic": float(np.median(logistic)),
         "best rival": float(np.median(rivals)),
@@ -62,7 +62,7 @@ def draw_reach(axes: Axes, groups: dict[str, list[pd.DataFrame]]) -> None:
     """R^2 of every shape, by group of runs: median and the middle half of all modes."""
     for i, tables in enumerate(groups.values()):
         kept = pd.concat([counted(table) for table in tables])
-        for j, shape in enumerate(SHAPES):
+        for j, shape in enumerate(LAWS):
             low, middle, high = kept[f"r2 {shape}"].clip(lower=0).quantile([0.25, 0.5, 0.75])
             x = i + 0.18 * (j - 1.5)
             bars = [[middle - low], [high - middle]]

@@ -1,4 +1,4 @@
-"""How modes grow: each planted shape is recognised, with its numbers; a run without a theory is aligned with shapes."""
+"""How modes grow: each planted law is recognised, with its numbers; a run without a theory gets growth laws fitted."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ import torch
 import probes
 from checkpoints import RunWriter, open_run
 from models.linear_icl.theory import PrintedTheory
-from probes.series.growth import SHAPES, fit_growth, mode_growth
+from probes.series.growth import LAWS, fit_growth, mode_growth
 from tests.test_align_and_measure import REFERENCE
 
 STEPS = np.unique(np.concatenate(([0], np.round(np.geomspace(1, 5000, 60)), np.arange(0, 5001, 50))))
@@ -20,19 +20,19 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_planted_shape_fits_itself_perfectly(shape):
-    fits = fit_growth(PLANTED[shape], STEPS)
-    assert fits[shape].r2 == pytest.approx(1, abs=1e-7)
-    np.testing.assert_allclose(fits[shape].curve, PLANTED[shape], atol=2e-3)
+@pytest.mark.parametrize("law", LAWS)
+def test_a_planted_law_fits_itself_perfectly(law):
+    fits = fit_growth(PLANTED[law], STEPS)
+    assert fits[law].r2 == pytest.approx(1, abs=1e-7)
+    np.testing.assert_allclose(fits[law].curve, PLANTED[law], atol=2e-3)
 
 
-@pytest.mark.parametrize("shape", ["logistic", "exponential", "power law"])
-def test_a_planted_shape_is_told_from_its_rivals_in_noise(shape, rng):
-    values = PLANTED[shape] + 0.01 * rng.standard_normal(len(STEPS))
+@pytest.mark.parametrize("law", ["logistic", "exponential", "power law"])
+def test_a_planted_law_is_told_from_its_rivals_in_noise(law, rng):
+    values = PLANTED[law] + 0.01 * rng.standard_normal(len(STEPS))
     fits = fit_growth(values, STEPS)
-    rivals = max(fits[other].r2 for other in SHAPES if other != shape)
-    assert fits[shape].r2 > rivals + 0.01
+    rivals = max(fits[other].r2 for other in LAWS if other != law)
+    assert fits[law].r2 > rivals + 0.01
 
 
 def test_the_numbers_of_the_formulas_are_recovered():
@@ -59,14 +59,14 @@ def test_r2_does_not_depend_on_units_sign_or_how_checkpoints_are_spaced():
     np.testing.assert_allclose(r2(dense), r2(spaced), atol=0.03)  # sums for integrals
 
 
-def test_a_line_is_the_limit_of_the_others_and_a_constant_has_no_shape():
+def test_a_line_is_the_limit_of_the_others_and_a_constant_follows_none():
     fits = fit_growth(PLANTED["straight line"], STEPS)
     assert fits["exponential"].r2 > 0.9999
     assert fits["power law"].r2 == pytest.approx(1)
     assert all(np.isnan(fit.r2) for fit in fit_growth(np.ones(10)).values())
 
 
-def test_the_table_of_modes_names_the_best_shape_and_does_not_extrapolate_half_times():
+def test_the_table_of_modes_names_the_best_law_and_does_not_extrapolate_half_times():
     late = 1 / (1 + np.exp(-0.002 * (STEPS - 8000)))  # halfway only after the run
     curves = {0: PLANTED["logistic"], 1: late, 2: np.zeros_like(STEPS)}
     frames = [
@@ -113,7 +113,7 @@ def test_too_few_checkpoints_or_modes_are_refused(tmp_path):
         for step in range(4):
             writer.save(step, {"w": torch.eye(2)})
     run = open_run(tmp_path / "run")
-    with pytest.raises(ValueError, match="4 checkpoints: at least 5 are needed to tell shapes apart"):
+    with pytest.raises(ValueError, match="4 checkpoints: at least 5 are needed to tell growth laws apart"):
         probes.align(run)
     with pytest.raises(ValueError, match="modes is 0"):
         probes.align(open_run(REFERENCE), circuits="product", modes=0)
