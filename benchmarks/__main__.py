@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import measure, monitor, series, spectra, training, transitions
+from benchmarks import measure, monitor, series, small_model, spectra, training, transitions
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")  # of the libraries compared with
@@ -15,5 +15,7 @@ if __name__ == "__main__":
     training.run()
     print()
     measure.run()
+    print()
+    small_model.run()
     print()
     monitor.run()

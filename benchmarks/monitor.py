@@ -23,12 +23,12 @@ class Turns:
         self.other = 0.0
 
     def __call__(self) -> float:
-        """Seconds."""
+        """Seconds since some moment, without those of the other training."""
         return time.perf_counter() - self.other
 
 
 def run() -> None:
-    """Print both."""
+    """Print what the monitor adds to the training of a small model and of GPT-2 small."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     print(f"Training with a monitor against training without, one thread, budget {100 * SHARE:g} %:")
@@ -38,23 +38,26 @@ def run() -> None:
 
 
 def _attention_only(steps: int = 5000) -> None:
-    bare, watched, clock = AttentionOnly(QUICK, 0), AttentionOnly(QUICK, 0), Turns()
+    """A small model: many quick updates."""
+    bare, monitored, clock = AttentionOnly(QUICK, 0), AttentionOnly(QUICK, 0), Turns()
     monitor = probes.Monitor(
-        lambda: dict(watched.weights()), config=QUICK.describe(), budget=Budget(SHARE, clock), name="attention-only"
+        lambda: dict(monitored.weights()), config=QUICK.describe(), budget=Budget(SHARE, clock), name="attention-only"
     )
     print(f"  attention-only, quick preset, {steps} steps")
-    _compare(bare.update, watched.update, monitor, clock, steps, turns=50)
+    _compare(bare.update, monitored.update, monitor, clock, steps, turns=50)
 
 
 def _gpt2_small(steps: int = 50) -> None:
-    (_, bare), (model, watched) = _gpt2_training(), _gpt2_training()
+    """A model of the shape that people train: few slow updates."""
+    (_, bare), (model, monitored) = _gpt2_training(), _gpt2_training()
     clock = Turns()
     monitor = probes.Monitor(model, budget=Budget(SHARE, clock), name="gpt2")
     print(f"  GPT-2 small, 4 x 64 tokens, {steps} steps")
-    _compare(bare, watched, monitor, clock, steps, turns=steps)
+    _compare(bare, monitored, monitor, clock, steps, turns=steps)
 
 
 def _gpt2_training() -> tuple[torch.nn.Module, Update]:
+    """GPT-2 small and a function that trains it by one update."""
     import transformers
 
     torch.manual_seed(0)
@@ -72,20 +75,22 @@ def _gpt2_training() -> tuple[torch.nn.Module, Update]:
     return model, update
 
 
-def _compare(bare: Update, watched: Update, monitor: probes.Monitor, clock: Turns, steps: int, turns: int) -> None:
+def _compare(bare: Update, monitored: Update, monitor: probes.Monitor, clock: Turns, steps: int, turns: int) -> None:
+    """Train both, taking turns, and print how much longer the monitored one took."""
+
     def with_monitor() -> None:
-        monitor.step(None, **watched())
+        monitor.step(None, **monitored())
 
     without, with_it = [], []
     first = monitor.budget.spent  # the first weights were measured before the first turn
     for turn in range(turns):
-        for is_watched in (turn % 2 == 0, turn % 2 == 1):
+        for is_monitored in (turn % 2 == 0, turn % 2 == 1):
             start = time.perf_counter()
             for _ in range(steps // turns):
-                (with_monitor if is_watched else bare)()
+                (with_monitor if is_monitored else bare)()
             seconds = time.perf_counter() - start
-            (with_it if is_watched else without).append(seconds)
-            clock.other += 0.0 if is_watched else seconds
+            (with_it if is_monitored else without).append(seconds)
+            clock.other += 0.0 if is_monitored else seconds
     start = time.perf_counter()
     monitor.close()
     with_it[0] += first + time.perf_counter() - start
@@ -99,4 +104,5 @@ def _compare(bare: Update, watched: Update, monitor: probes.Monitor, clock: Turn
 
 
 def _percent(ratio: float) -> str:
+    """What is added, as in "+0.92 %"."""
     return f"{100 * (ratio - 1):+.2f} %"

@@ -1,11 +1,17 @@
-"""The command line: `probes measure RUN -o table.parquet`, `audit RUN`, `watch RUN`, `list`, `cache`."""
+"""The command line: `probes measure RUN -o table.parquet`, `audit RUN`, `watch RUN`, `list`, `cache`.
 
+What a command needs is imported when it runs: help, `list` and a misspelt command answer without torch.
+"""
+
+import ast
+import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from checkpoints import Run, open_run
+if TYPE_CHECKING:
+    from checkpoints import Run
 
 app = typer.Typer(
     name="probes",
@@ -78,6 +84,13 @@ def measure(
     references: Annotated[
         str, typer.Option(help="What distances are measured against: final, steps, fractions of the last step.")
     ] = "final",
+    drift_over: Annotated[
+        str | None,
+        typer.Option(
+            help="What drift is measured over: 'previous', steps (250), ratios (1.2), comma-separated; what fits the "
+            "schedule if not given."
+        ),
+    ] = None,
     removed: Annotated[int, typer.Option(min=0, help="Largest k of the marginalized effective rank.")] = 4,
     engine: Annotated[str, typer.Option(help="serial, processes, processes:N or dask://host:port.")] = "serial",
     audited: Annotated[
@@ -106,6 +119,7 @@ def measure(
             [name.strip() for name in circuits.split(",")] if circuits else None,
             probes=[name.strip() for name in only.split(",")] if only else None,
             references=[_reference(text.strip()) for text in references.split(",")],
+            drift_over=[_stretch(text.strip()) for text in drift_over.split(",")] if drift_over else None,
             removed=removed,
             audit=audited,
             engine=engine_named(engine),
@@ -168,16 +182,13 @@ def watch(
 @app.command("list")
 def list_() -> None:
     """What can be measured: the probes and circuits."""
-    from probes.circuits import CIRCUITS
     from probes.measuring.catalogue import PROBES
 
     typer.echo("Probes (what they read; definition; citation):")
     for probe in PROBES.values():
-        typer.echo(f"  {probe.name:<28} {probe.reads:<18} {probe.definition} [{probe.unit}] ({probe.citation})")
+        typer.echo(f"  {probe.name:<28} {probe.reads:<18} {probe.meaning}")
     typer.echo("Circuits:")
-    for name, function in CIRCUITS.items():
-        typer.echo(f"  {name:<28} {(function.__doc__ or '').splitlines()[0]}")
-    typer.echo(f"  {'qk_at_N':<28} W_Q R W_K^T between a query and the key N positions before it.")
+    typer.echo(_listed_circuits())
 
 
 @app.command()
@@ -203,8 +214,30 @@ def _reference(text: str) -> "str | int | float":
         raise ValueError(f"--references {text!r}: 'final', a step or a fraction of the last step is expected") from None
 
 
-def opened(source: str, revisions: str | None, heads: int | None) -> Run:
+def _stretch(text: str) -> "str | int | float":
+    if text == "previous" or text.isdecimal():
+        return text if text == "previous" else int(text)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(
+            f"--drift-over {text!r}: 'previous', a number of steps or a ratio above 1 is expected"
+        ) from None
+
+
+def _listed_circuits() -> str:
+    """The table in the docstring of `probes.circuits`, read from its source: importing it would import torch."""
+    spec = importlib.util.find_spec("probes.circuits")
+    assert spec is not None
+    assert spec.origin is not None
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return "\n".join(line[2:] for line in text.splitlines() if line.startswith("    "))
+
+
+def opened(source: str, revisions: str | None, heads: int | None) -> "Run":
     """The run, or the reason why not and exit code 2."""
+    from checkpoints import open_run
+
     try:
         run = open_run(source, revisions=revisions, config={"num_attention_heads": heads} if heads else None)
     except (OSError, ValueError) as error:

@@ -13,6 +13,33 @@ settings.load_profile("project")
 torch.set_num_threads(1)
 
 
+FEW_SEEDS = 6
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seeds",
+        type=int,
+        default=FEW_SEEDS,
+        help=f"series of each kind in tests of how often something is right: {FEW_SEEDS} by default, 200 for a release",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say so where tests that share something expensive are not kept on one worker, as some versions fail to do."""
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                raise pytest.UsageError(f"{item.nodeid} is not in its group: install the versions in constraints.txt")
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> int:
+    """On how many seeds to judge what is only true on average."""
+    return request.config.getoption("--seeds")
+
+
 DURABLE = layout.to_disk
 
 

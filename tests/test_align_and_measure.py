@@ -34,9 +34,10 @@ def planted(path: Path, theory: PrintedTheory, stretch: float = 1.0):
     with RunWriter(path, family="linear-icl", theory=section, circuits=CIRCUITS) as writer:
         for step in (*range(0, 600, 5), *range(600, 3000, 25)):
             time = np.array([0.1 * step / stretch])
-            root = torch.tensor(basis * np.sqrt(theory.modes(time)[0]) @ basis.T)
-            zero = torch.zeros(d, d)
             writer.log(step, loss=theory.loss(time)[0])
+            if step > 400 and step % 50:  # late modes are slow
+                continue
+            root, zero = torch.tensor(basis * np.sqrt(theory.modes(time)[0]) @ basis.T), torch.zeros(d, d)
             writer.save(step, {"p1": zero, "p2": root, "q1": root, "q2": zero})
     return open_run(path)
 
@@ -169,7 +170,7 @@ def test_the_table_of_the_reference_run_has_its_columns_and_every_row(reference)
     assert list(table.columns) == [
         "run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"
     ]  # fmt: skip
-    per_matrix = 4 + 5 + 3  # spectral, marginalized k = 0 .. 4, spaces
+    per_matrix = 4 + 5 + 4  # spectral, marginalized k = 0 .. 4, spaces
     assert len(table) == len(reference.steps) * 2 * per_matrix
     assert set(table["circuit"]) == {"ov", "qk"}
     assert set(table["probe"]) == set(table.attrs["definitions"])

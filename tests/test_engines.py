@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pandas as pd
@@ -17,9 +18,10 @@ from typer.testing import CliRunner
 import probes
 from checkpoints import open_run
 from probes.__main__ import app
-from probes.measuring.checkpoint import GramCache, Rows
+from probes.measuring.checkpoint import GramCache, measure_checkpoint
 from probes.measuring.engines import Dask, Processes, Serial, engine_named
-from probes.measuring.process_pool import divided, next_of
+from probes.measuring.process_pool import divided, next_task
+from tests.quick_processes import probes_command, started
 from tests.walking_run import STEPS, write_run
 
 
@@ -46,9 +48,9 @@ def test_two_processes_give_the_same_table_to_the_last_bit(run, table):
 
 
 def test_how_much_is_remembered_does_not_change_a_bit(run, table, monkeypatch):
-    monkeypatch.setattr("probes.measuring.checkpoint._MEMORY", GramCache(limit=0))
+    monkeypatch.setattr("probes.measuring.checkpoint._CACHE", GramCache(limit=0))
     pd.testing.assert_frame_equal(probes.measure(run), table, check_exact=True)
-    monkeypatch.setattr("probes.measuring.checkpoint._MEMORY", GramCache(limit=100_000))
+    monkeypatch.setattr("probes.measuring.checkpoint._CACHE", GramCache(limit=100_000))
     again = probes.measure(run, references=("final", 200))
     for probe in table["probe"].unique():
         assert again.loc[again["probe"] == probe, "value"].equals(
@@ -132,9 +134,9 @@ def test_a_checkpoint_that_kills_its_process_costs_its_rows_and_not_the_job(run,
 
 
 def test_a_process_walks_neighbours_and_then_takes_over_the_later_half_of_what_is_left():
-    stretches = divided(list(range(12)), 2)
-    assert next_of(stretches, 0) == 0  # and there the first one stays
-    assert [next_of(stretches, 1) for _ in range(12)] == [6, 7, 8, 9, 10, 11, 3, 4, 5, 2, 1, None]
+    queues = divided(list(range(12)), 2)
+    assert next_task(queues, 0) == 0  # and there the first one stays
+    assert [next_task(queues, 1) for _ in range(12)] == [6, 7, 8, 9, 10, 11, 3, 4, 5, 2, 1, None]
     assert divided([7], 3) == [[], [], [7]]
 
 
@@ -195,8 +197,13 @@ def test_parts_are_taken_up_and_parts_of_something_else_are_refused(run, table, 
     with pytest.raises(StoppedError):
         probes.measure(run, resume_dir=tmp_path, engine=OnlyTwo())
     assert len(list(tmp_path.glob("step-*.parquet"))) == 2
-    done, original = [], Rows.table
-    monkeypatch.setattr(Rows, "table", lambda self: done.append(self.step) or original(self))
+    done: list[int] = []
+
+    def noted(plan, task):
+        done.append(task.current.step)
+        return measure_checkpoint(plan, task)
+
+    monkeypatch.setattr("probes.measuring.measure.measure_checkpoint", noted)
     again = probes.measure(run, resume_dir=tmp_path)
     assert done == STEPS[2:]
     pd.testing.assert_frame_equal(again, table, check_exact=True)
@@ -262,27 +269,32 @@ def test_runs_opened_by_a_relative_path_can_be_measured_from_elsewhere(tmp_path,
     assert probes.measure(run, probes=("norm",))["value"].notna().all()
 
 
-def command(path: Path, output: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "probes", "measure", str(path), "-o", str(output), *more]
-
-
 @pytest.mark.slow
 def test_killed_at_ten_random_moments_the_same_command_gives_the_same_file(tmp_path):
     path = write_run(tmp_path / "walk", list(range(0, 1000, 20)))
-    subprocess.run(command(path, tmp_path / "whole.parquet"), check=True, capture_output=True)
+
+    def begun(output: str) -> BaseProcess:
+        return started(probes_command, "measure", str(path), "-o", str(tmp_path / output))
+
+    whole = begun("whole.parquet")
+    whole.join()
+    assert whole.exitcode == 0
     chance = random.Random(0)
     killed_at_work = 0
     for _ in range(10):
-        job = subprocess.Popen(command(path, tmp_path / "killed.parquet"), stdout=-3, stderr=-3)
+        job = begun("killed.parquet")
         parts = tmp_path / "killed.parquet.parts"
         goal = len(list(parts.glob("step-*"))) + chance.randint(0, 4)
-        while job.poll() is None and len(list(parts.glob("step-*"))) < goal:
+        while job.is_alive() and len(list(parts.glob("step-*"))) < goal:
             time.sleep(0.002)
         time.sleep(chance.random() * 0.02)
         job.kill()
-        killed_at_work += job.wait() == -signal.SIGKILL
-        assert not (tmp_path / "killed.parquet").exists() or job.returncode == 0
+        job.join()
+        killed_at_work += job.exitcode == -signal.SIGKILL
+        assert not (tmp_path / "killed.parquet").exists() or job.exitcode == 0
     assert killed_at_work >= 5
-    subprocess.run(command(path, tmp_path / "killed.parquet"), check=True, capture_output=True)
+    last = begun("killed.parquet")
+    last.join()
+    assert last.exitcode == 0
     assert (tmp_path / "killed.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not (tmp_path / "killed.parquet.parts").exists()

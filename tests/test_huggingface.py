@@ -37,20 +37,20 @@ def test_the_numbers_are_those_of_measure_on_the_checkpoints_that_the_trainer_wr
     run = open_run(tmp_path)
     assert run.steps == [5, 10, 15, 20]  # the Trainer does not save step 0
     assert set(callback.monitor.table["step"]) == {0, *run.steps}
-    assert_same_numbers(callback.monitor.table, probes.measure(run, audit=False), run.steps)
+    assert_same_numbers(callback.monitor.table, probes.measure(run, audit=False, drift_over="previous"), run.steps)
 
 
 def test_the_trainer_gives_the_same_weights_with_and_without_a_monitor(tmp_path):
     alone = trainer(tmp_path / "alone")
     alone.train()
-    watched = trainer(
-        tmp_path / "watched",
+    monitored = trainer(
+        tmp_path / "monitored",
         huggingface.MonitorCallback(
             budget=1.0, checkpoints=AdaptiveCheckpoints(RunWriter(tmp_path / "run", small_gpt2.CONFIG.to_dict()))
         ),
     )
-    watched.train()
-    assert_same_weights(alone.model, watched.model)
+    monitored.train()
+    assert_same_weights(alone.model, monitored.model)
 
 
 def test_the_trainer_counts_updates_and_averages_their_micro_batches(tmp_path):
@@ -77,7 +77,7 @@ def test_an_evaluation_belongs_to_the_weights_evaluated_and_times_are_not_record
     callback = huggingface.MonitorCallback()
     trainer(tmp_path, callback, eval_strategy="steps", eval_steps=4, eval_on_start=True).train()
     assert callback.monitor.series("eval_loss").index.tolist() == [0, 4, 8, 12]
-    scalars = [name for name in callback.monitor.watched.records if "." not in name]  # the others are probes
+    scalars = [name for name in callback.monitor.tracked.records if "." not in name]  # the others are probes
     assert sorted(scalars) == ["eval_loss", "grad_norm", "learning_rate", "loss"]
     assert callback.monitor.failure is None
 
@@ -112,7 +112,9 @@ def test_a_resumed_trainer_counts_on(tmp_path):
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
     assert callback.monitor.series("loss").index.tolist() == [6, 7, 8, 9, 10, 11]
     assert sorted(callback.monitor.table["step"].unique()) == [6, 7, 8, 9, 10, 11, 12]
-    assert_same_numbers(callback.monitor.table, probes.measure(open_run(tmp_path), audit=False), [6])
+    assert_same_numbers(
+        callback.monitor.table, probes.measure(open_run(tmp_path), audit=False, drift_over="previous"), [6]
+    )
     assert_same_weights(whole.model, resumed.model)
 
 
@@ -129,7 +131,7 @@ def test_an_announcement_makes_the_trainer_save_and_evaluate_there(tmp_path, mon
     trainer(tmp_path, callback, eval_strategy="steps", eval_steps=1000, eval_delay=1000).train()
     assert [folder.name for folder in tmp_path.iterdir()] == ["checkpoint-7"]
     assert callback.monitor.series("eval_loss").index.tolist() == [7]
-    step_7 = probes.measure(open_run(tmp_path), audit=False)
+    step_7 = probes.measure(open_run(tmp_path), audit=False, drift_over="previous")
     assert_same_numbers(callback.monitor.table, step_7, [7])
 
 

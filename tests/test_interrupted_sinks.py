@@ -165,7 +165,7 @@ def test_tensorboard_names_its_folder_and_begins_a_new_file_when_there_is_room(t
 
 
 def test_what_could_not_be_written_for_long_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("probes.monitor.sinks.lines._MOST_HELD", 100)
+    monkeypatch.setattr("probes.monitor.sinks.lines._MOST_BYTES", 100)
     sink = CSV(tmp_path)
     sink.scalars(0, {})
     full(tmp_path / "scalars.csv")

@@ -61,14 +61,14 @@ def test_in_lightning_the_numbers_are_those_of_measure_on_checkpoints_of_the_sam
         fit(Module(), callback, max_steps=20)
     run = open_run(tmp_path / "run")
     assert run.steps == [0, 5, 10, 15, 20]
-    assert_same_numbers(callback.monitor.table, probes.measure(run, audit=False), run.steps)
+    assert_same_numbers(callback.monitor.table, probes.measure(run, audit=False, drift_over="previous"), run.steps)
 
 
 def test_lightning_gives_the_same_weights_with_and_without_a_monitor(tmp_path):
-    alone, watched = Module(), Module()
+    alone, monitored = Module(), Module()
     fit(alone, validate=True)
-    fit(watched, lightning.MonitorCallback(budget=1.0), validate=True)
-    assert_same_weights(alone, watched)
+    fit(monitored, lightning.MonitorCallback(budget=1.0), validate=True)
+    assert_same_weights(alone, monitored)
 
 
 def test_lightning_counts_updates_and_averages_their_batches():
@@ -87,7 +87,7 @@ def test_a_validation_belongs_to_the_weights_validated_and_the_sanity_check_does
     callback = lightning.MonitorCallback()
     fit(Module(), callback, validate=True)
     assert callback.monitor.series("val_loss").index.tolist() == [5, 10]
-    assert "train_loss" not in callback.monitor.watched.records  # logged in training: it is there as loss
+    assert "train_loss" not in callback.monitor.tracked.records  # logged in training: it is there as loss
 
 
 def test_a_second_validation_of_the_same_weights_costs_nothing_else():

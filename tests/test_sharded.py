@@ -14,8 +14,9 @@ import probes
 from checkpoints import RunWriter, open_run
 from checkpoints.files.in_memory import InMemory, whole
 from probes.monitor import AdaptiveCheckpoints
-from tests.in_ranks import in_ranks, outcomes
+from tests.process_group import on_ranks, outcomes_on_ranks
 from tests.sharded_training import Training, Transformer, inside, replicated, sharded, wrapped
+from tests.told import event
 
 KEYS = ["step", "layer", "head", "circuit", "probe", "component"]
 STEPS = [0, 1, 2, 5, 8]
@@ -23,26 +24,13 @@ STEPS = [0, 1, 2, 5, 8]
 pytestmark = pytest.mark.slow  # each claim starts processes of its own
 
 
-def event(step: int, detected_at: int) -> probes.Event:
-    return probes.Event(
-        metric="loss",
-        kind="cliff",
-        step=step,
-        low=step - 1,
-        high=step + 1,
-        detected_at=detected_at,
-        strength=0.5,
-        p_value=1e-6,
-    )
-
-
 # The numbers
 
 
-def measured_and_written(rank, spread, watched, heads, path):
+def measured_and_written(rank, spread, seen_as, heads, path):
     training, budget = Training(spread, heads), 1.0 if rank == 0 else 1e-6  # the first rank's counts
     checkpoints = AdaptiveCheckpoints(path, schedule=STEPS)
-    with probes.Monitor(watched(training.model), budget=budget, schedule=STEPS, checkpoints=checkpoints) as monitor:
+    with probes.Monitor(seen_as(training.model), budget=budget, schedule=STEPS, checkpoints=checkpoints) as monitor:
         for _, loss in training:
             monitor.step(loss=loss)
     assert monitor.failure is None
@@ -50,7 +38,7 @@ def measured_and_written(rank, spread, watched, heads, path):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "spread", "watched", "heads"),
+    ("ranks", "spread", "seen_as", "heads"),
     [
         pytest.param(2, replicated, wrapped, 2, id="replicated, the wrapped model"),
         pytest.param(2, replicated, inside, 2, id="replicated, the model inside"),
@@ -58,11 +46,11 @@ def measured_and_written(rank, spread, watched, heads, path):
         pytest.param(3, sharded, inside, 2, id="sharded, a rank has no heads"),
     ],
 )
-def test_the_numbers_and_their_order_are_those_of_measure_on_the_checkpoints(tmp_path, ranks, spread, watched, heads):
-    live, *elsewhere = in_ranks(ranks, tmp_path, measured_and_written, spread, watched, heads, tmp_path / "run")
+def test_the_numbers_and_their_order_are_those_of_measure_on_the_checkpoints(tmp_path, ranks, spread, seen_as, heads):
+    live, *elsewhere = on_ranks(ranks, tmp_path, measured_and_written, spread, seen_as, heads, tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert run.steps == STEPS
-    written = probes.measure(run, audit=False)
+    written = probes.measure(run, audit=False, drift_over="previous")
     written = written.loc[written["probe"].isin(live["probe"].unique())]
     assert live[KEYS].fillna(-1).to_numpy().tolist() == written[KEYS].fillna(-1).to_numpy().tolist()
     assert live["value"].notna().mean() > 0.8
@@ -78,11 +66,11 @@ def scalars_recorded(rank):
             squares.append(square.full_tensor().item())
             monitor.step(loss=loss, square=square)
     mine = [torch.stack(training.losses).tolist(), squares]
-    return mine, [monitor.series(name).tolist() for name in ("loss", "square") if name in monitor.watched.records]
+    return mine, [monitor.series(name).tolist() for name in ("loss", "square") if name in monitor.tracked.records]
 
 
 def test_scalars_are_those_of_the_first_rank_and_may_be_spread_over_all(tmp_path):
-    (mine, recorded), (other, recorded_elsewhere) = in_ranks(2, tmp_path, scalars_recorded)
+    (mine, recorded), (other, recorded_elsewhere) = on_ranks(2, tmp_path, scalars_recorded)
     assert recorded == mine
     assert mine[0] != other[0]  # each has a loss of its own
     assert recorded_elsewhere == []
@@ -95,10 +83,10 @@ def trained_with_and_without(rank, spread, folder):
     alone = Training(spread)
     for _ in alone:
         pass
-    watched = Training(spread)
+    monitored = Training(spread)
     checkpoints = AdaptiveCheckpoints(folder / spread.__name__, schedule=3, ring=2)
-    with probes.Monitor(watched.model, budget=1.0, evaluate=watched.evaluate, checkpoints=checkpoints) as monitor:
-        for step, loss in watched:
+    with probes.Monitor(monitored.model, budget=1.0, evaluate=monitored.evaluate, checkpoints=checkpoints) as monitor:
+        for step, loss in monitored:
             monitor.step(loss=loss)
             if step == 5 and monitor.is_active:
                 monitor._announce(event(4, detected_at=5))
@@ -109,14 +97,14 @@ def trained_with_and_without(rank, spread, folder):
     else:
         assert monitor.budget.spent == 0  # a bystander does nothing at all
         assert not hasattr(monitor, "_measurement")
-    assert torch.equal(torch.stack(alone.losses), torch.stack(watched.losses))
-    weights = watched.weights()
+    assert torch.equal(torch.stack(alone.losses), torch.stack(monitored.losses))
+    weights = monitored.weights()
     return [name for name, weight in alone.weights().items() if not torch.equal(weight, weights[name])]
 
 
 @pytest.mark.parametrize("spread", [replicated, sharded])
 def test_training_is_the_same_bit_for_bit_with_and_without_a_monitor(tmp_path, spread):
-    assert in_ranks(2, tmp_path, trained_with_and_without, spread, tmp_path) == [[], []]
+    assert on_ranks(2, tmp_path, trained_with_and_without, spread, tmp_path) == [[], []]
 
 
 def most_gathered(rank):
@@ -143,7 +131,7 @@ def most_gathered(rank):
 
 
 def test_a_rank_never_has_more_than_a_layer_of_now_and_of_before(tmp_path):
-    for most, layer in in_ranks(2, tmp_path, most_gathered):
+    for most, layer in on_ranks(2, tmp_path, most_gathered):
         assert most == 2 * layer
 
 
@@ -162,12 +150,12 @@ def told_of_a_cliff(rank, path):
             fallen = rank == 0 and step > 250
             monitor.step(loss=(1.0 if fallen else 3.0) + noise[step - 1])
     assert monitor.failure is None
-    assert called == monitor.events
-    return monitor.events, checkpoints.written
+    assert called == monitor.detected
+    return monitor.detected, checkpoints.written
 
 
 def test_an_event_on_the_first_rank_is_known_to_all_and_makes_checkpoints_dense(tmp_path):
-    (events, written), elsewhere = in_ranks(2, tmp_path, told_of_a_cliff, tmp_path / "run")
+    (events, written), elsewhere = on_ranks(2, tmp_path, told_of_a_cliff, tmp_path / "run")
     assert elsewhere == (events, written)
     (found,) = events
     assert found.step == pytest.approx(250, abs=3)
@@ -186,7 +174,7 @@ PLACES = {
     "measuring": lambda monitor: patch("probes.measuring.checkpoint._numbers", planted),
     "reading": lambda monitor: patch.object(monitor.weights, "now", planted),
     "copying": lambda monitor: patch.object(InMemory, "copy_of", planted),
-    "taking in": lambda monitor: patch.object(monitor.watched, "add", planted),
+    "taking in": lambda monitor: patch.object(monitor.tracked, "add", planted),
     "looking": lambda monitor: patch.object(monitor, "_found", planted),
     "saving": lambda monitor: patch.object(monitor.checkpoints.writer, "save", planted),
     "on_event": lambda monitor: patch.object(monitor, "on_event", planted),
@@ -242,7 +230,7 @@ def broken_for_a_while(rank, place, culprit, path):
     ],
 )
 def test_an_error_on_one_rank_keeps_nobody_waiting_and_does_no_harm_once_it_is_over(tmp_path, place, culprit):
-    (failure, table), (elsewhere, _) = in_ranks(2, tmp_path, broken_for_a_while, place, culprit, tmp_path / "run")
+    (failure, table), (elsewhere, _) = on_ranks(2, tmp_path, broken_for_a_while, place, culprit, tmp_path / "run")
     is_known = ["planted" in failure, "planted" in elsewhere]
     is_known_to_all = place not in ("on_event", "evaluating")
     assert is_known == [True, True] if is_known_to_all else [culprit == 0, culprit == 1]
@@ -267,7 +255,7 @@ def training_goes_wrong(rank, culprit):
 
 @pytest.mark.parametrize("culprit", [0, 1])
 def test_an_error_of_the_training_on_one_rank_is_raised_there_and_not_waited_upon(tmp_path, culprit):
-    errors = outcomes(2, tmp_path, training_goes_wrong, culprit)
+    errors = outcomes_on_ranks(2, tmp_path, training_goes_wrong, culprit)
     assert "the data are gone" in str(errors[culprit])
     assert isinstance(errors[1 - culprit], RuntimeError)  # that the other has left
 
@@ -292,7 +280,7 @@ def stage(model, rank):
 
 def test_what_cannot_be_monitored_is_refused_on_all_ranks(tmp_path):
     RunWriter(tmp_path / "there").close()
-    in_ranks(2, tmp_path, refusals, tmp_path)
+    on_ranks(2, tmp_path, refusals, tmp_path)
 
 
 def written_with_a_writer_of_ones_own(rank, path):
@@ -308,7 +296,7 @@ def written_with_a_writer_of_ones_own(rank, path):
 
 
 def test_only_the_first_rank_needs_a_writer(tmp_path):
-    weights, _ = in_ranks(2, tmp_path, written_with_a_writer_of_ones_own, tmp_path / "run")
+    weights, _ = on_ranks(2, tmp_path, written_with_a_writer_of_ones_own, tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert run.steps == [0, 1, 2]
     assert len(run.metrics) == 2

@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
+import probes
 from checkpoints import RunWriter, open_run
 from probes.measuring.tables import COLUMNS, read_table
 from probes.monitor.sinks import CSV, Parquet, RunDirectory, TensorBoard, WandB
 from probes.monitor.sinks.run_directory import read_event
 from probes.series.online import Event
-from tests.told import EVENT, accumulated, measurement, tell
+from tests import small_gpt2
+from tests.told import EVENT, accumulated, event, measurement, tell
 from tests.wandb_file import history, records
 
 # what is told is read back
@@ -34,6 +36,20 @@ def test_csv_files_are_read_back(tmp_path):
     assert table.loc[7].dropna().to_dict() == measurement(20, 20.0).loc[1, table.loc[7].dropna().index].to_dict()
     event = pd.read_csv(tmp_path / "logs" / "events.csv").loc[0]
     assert event[["metric", "kind", "step", "detected_at", "p_value"]].to_list() == ["loss", "cliff", 12.5, 20, 1e-4]
+
+
+def test_what_was_detected_is_written_as_it_is_in_the_table_of_the_monitor(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        sinks = [CSV(tmp_path / "csv"), RunDirectory(writer)]
+        with probes.Monitor(small_gpt2.model(), probes=["norm"], sinks=sinks) as monitor:
+            for step in (30, 45):
+                monitor._announce(event(step, detected_at=step + 7))
+    lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    written = pd.DataFrame([json.loads(line) for line in lines]).astype({"width": "float64"})  # null: not known
+    assert len(monitor.events) == 2
+    for table in (pd.read_csv(tmp_path / "csv" / "events.csv"), written):
+        pd.testing.assert_frame_equal(table, monitor.events, check_dtype=False)
+        assert table["detected_at"].dtype == np.int64
 
 
 def test_scalars_may_be_new_at_any_step(tmp_path):
@@ -179,7 +195,7 @@ def test_a_file_that_is_not_ours_is_not_touched(tmp_path):
 
 def test_what_is_not_finite_is_missing_everywhere(tmp_path):
     table, scalars = measurement(0, math.inf), {"loss": math.inf, "accuracy": math.nan}
-    event = Event(
+    strange = Event(
         metric="loss", kind="cliff", step=1.0, low=-math.inf, high=math.nan, detected_at=3, strength=1.0, p_value=0.0
     )
     with RunWriter(tmp_path / "run") as writer:
@@ -187,7 +203,7 @@ def test_what_is_not_finite_is_missing_everywhere(tmp_path):
         for sink in (*sinks, RunDirectory(writer)):
             sink.scalars(0, scalars)
             sink.rows(table)
-            sink.event(event)
+            sink.event(strange)
             sink.close()
     assert (tmp_path / "csv" / "scalars.csv").read_text() == "step,name,value\n0,loss,\n0,accuracy,\n"
     for read in (pd.read_csv(tmp_path / "csv" / "probes.csv"), read_table(tmp_path / "t.parquet")):

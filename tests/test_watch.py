@@ -16,8 +16,8 @@ from checkpoints import RunWriter
 from models.linear_icl.model import CIRCUITS
 from probes.watch import Reader
 from probes.watch.measured import NewestCheckpoint
+from probes.watch.run_directory import is_locked
 from probes.watch.tail import Tail
-from probes.watch.writer import is_locked
 from tests.watched_run import FORK, shown, write_small
 
 # a file that grows

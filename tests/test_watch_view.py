@@ -17,9 +17,8 @@ from probes.__main__ import app
 from probes.monitor.sinks import RunDirectory
 from probes.series.online import Event
 from probes.watch import Polled, Reader, once, watch
-from probes.watch.curve import Curve
+from probes.watch.curve import Curve, sparkline
 from probes.watch.measured import NewestCheckpoint
-from probes.watch.sparkline import sparkline
 from tests.told import EVENT, measurement
 from tests.walking_run import write_run
 from tests.watched_run import FORK, shown, words, write_small

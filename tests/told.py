@@ -1,4 +1,4 @@
-"""A small run as a sink is told of it, and TensorBoard's own reader."""
+"""What a sink is told of a small run: events, measurements, all of it; and TensorBoard's own reader."""
 
 import math
 from pathlib import Path
@@ -10,6 +10,20 @@ from probes.monitor.sinks import Sink
 from probes.series.online import Event
 
 EVENT = Event(metric="loss", kind="cliff", step=12.5, low=10.0, high=15.0, detected_at=20, strength=0.5, p_value=1e-4)
+
+
+def event(step: int, detected_at: int | None = None) -> Event:
+    """A cliff of the loss at a step; detected there, unless it is said when."""
+    return Event(
+        metric="loss",
+        kind="cliff",
+        step=step,
+        low=step - 1,
+        high=step + 1,
+        detected_at=detected_at or step,
+        strength=0.5,
+        p_value=1e-6,
+    )
 
 
 def measurement(step: int, value: float = 1.0) -> pd.DataFrame:

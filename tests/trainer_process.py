@@ -35,7 +35,7 @@ def train(folder: Path) -> None:
     process = trainer(folder / "run", monitored, seen, eval_strategy="steps", eval_steps=1000, eval_delay=1000)
     process.train()
     assert monitored.monitor is not None
-    found = seen.steps | {"events": len(monitored.monitor.events), "processes": process.args.world_size}
+    found = seen.steps | {"events": len(monitored.monitor.detected), "processes": process.args.world_size}
     (folder / f"{process.args.process_index}.json").write_text(json.dumps(found))
 
 

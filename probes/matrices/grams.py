@@ -170,7 +170,7 @@ class Grams:
 
     @staticmethod
     def of(*groups: Factors) -> "Grams":
-        """Compute them."""
+        """Both Gram matrices of every group's products, block by block, in one stack."""
         first = groups[0][0]
         shape = sum(len(left) for left, _ in groups), first.shape[-1], first.shape[-1]
         of_left, of_right = torch.empty(2, *shape, dtype=torch.float64, device=first.device)
@@ -180,6 +180,11 @@ class Grams:
                 square(a.mT, room_left[rows])
                 square(b, room_right[rows])
         return Grams(groups, GramMatrix(of_left), GramMatrix(of_right), inner_product(of_left, of_right))
+
+    @property
+    def cached(self) -> CachedGrams:
+        """What is worth keeping when the factors themselves are let go."""
+        return self.of_left, self.of_right, self.squared_norm
 
     @property
     def mT(self) -> "Grams":  # noqa: N802 (the array libraries' own name for it)

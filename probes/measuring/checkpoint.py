@@ -1,90 +1,84 @@
-"""The work on one checkpoint: read it layer by layer, compare each layer with the reference and the step before.
+"""The work on one checkpoint: read it layer by layer, compare each layer with the reference and with an earlier step.
 
-At most two checkpoints' circuits of one layer are in memory at a time, whatever the size of the model. The small Gram
-matrices of a reference are used again from step to step while they fit into `GramCache`, and computed again, to the
-same bits, where they do not. All arithmetic is on one thread, so that the numbers are the same to the last bit
-wherever and beside however many others they are computed.
+At most two checkpoints' circuits of one layer are in memory at a time, whatever the size of the model; layers of a
+small model are measured together. The small Gram matrices of what will be compared with again are used from step to
+step while they fit into `GramCache`, and computed again, to the same bits, where they do not. All arithmetic is on one
+thread, so that the numbers are the same to the last bit wherever and beside however many others they are computed.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, cached_property
 
 import numpy as np
-import pandas as pd
 import torch
 from threadpoolctl import ThreadpoolController
 
 from checkpoints import Checkpoint
 from checkpoints.run import Entry
-from probes.circuits import Circuit, Matrix, read_layer
+from probes.circuits import Matrix, read_layer
 from probes.matrices.factored import is_thin
 from probes.matrices.grams import CachedGrams, Grams
-from probes.measuring.catalogue import PROBES, Probe, ProbeValues
+from probes.measuring.catalogue import Probe, ProbeValues
 from probes.measuring.layer_heads import LayerHeads
-from probes.measuring.tables import as_table
+from probes.measuring.plan import CheckpointTask, Place, Plan
+from probes.measuring.rows import CheckpointValues
 
-Place = tuple[str, int]
-"""A circuit and a layer."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is the same for all checkpoints of a run."""
-
-    run: str
-    circuits: Mapping[str, Circuit]
-    heads: Mapping[Place, int]
-    probes: Sequence[str]
-    components: int
-    references: Mapping[str, Entry]
-    """By what is added to a probe's name ("" or "@5000"), the checkpoint that it is compared with."""
-    token: str
-    """Tells what is remembered for this measurement from what was for another."""
-
-
-@dataclass(frozen=True)
-class CheckpointTask:
-    """One checkpoint: its entry and the one before it."""
-
-    now: Entry
-    before: Entry | None
+LayerCircuits = dict[tuple[Place, ...], LayerHeads]
+"""The circuits of a batch of layers, those of one shape together: what is done to small matrices is done to many."""
 
 
 class GramCache:
-    """The Gram matrices of recent stacks, up to a number of bytes; the least recently used are forgotten."""
+    """What can be used again of recent checkpoints, up to a number of bytes; the least recently used are dropped.
+
+    Of a batch of layers whose weights are few, all is kept; of others the Gram matrices alone, which are small.
+    """
 
     def __init__(self, limit: int = 2**28) -> None:
         self.limit, self.size = limit, 0
-        self._kept: OrderedDict[tuple, CachedGrams] = OrderedDict()
+        self._kept: OrderedDict[tuple, dict[tuple[Place, ...], LayerHeads | CachedGrams]] = OrderedDict()
 
-    def get(self, key: tuple) -> CachedGrams | None:
-        """Both Gram matrices, if they are remembered."""
+    def get(self, key: tuple) -> dict[tuple[Place, ...], LayerHeads | CachedGrams]:
+        """What is kept of a batch of layers of a checkpoint."""
         if key in self._kept:
             self._kept.move_to_end(key)
-        return self._kept.get(key)
+        return self._kept.get(key, {})
 
-    def put(self, key: tuple, grams: Grams) -> None:
-        """Remember both."""
-        if key not in self._kept:
-            self._kept[key] = grams.of_left, grams.of_right, grams.squared_norm
-            self.size += self._bytes(self._kept[key])
+    def put(self, key: tuple, circuits: LayerCircuits, *, whole: bool) -> None:
+        """Keep a batch of layers, whole or its Gram matrices, and drop others to make room."""
+        if key in self._kept or not all(heads.is_usable.all() for heads in circuits.values()):
+            return
+        if whole:
+            self._kept[key] = dict(circuits)
+        else:
+            self._kept[key] = {names: heads.grams.cached for names, heads in circuits.items() if heads.grams}
+        self.size += self._bytes(key)
         while self.size > self.limit:
-            self.size -= self._bytes(self._kept.popitem(last=False)[1])
+            self._drop(next(iter(self._kept)))
 
-    def forget(self, token: str, label: str, layer: int, keep: list[str]) -> None:
-        """Drop a layer of a checkpoint that will not be asked for again."""
-        if label not in keep:
-            for key in [key for key in self._kept if key[:2] == (token, label) and key[3] == layer]:
-                self.size -= self._bytes(self._kept.pop(key))
+    def drop_all_but(self, labels: frozenset[str], token: str, layers: tuple[int, ...]) -> None:
+        """Drop a batch of layers of all checkpoints that will not be asked for soon."""
+        for key in [key for key in self._kept if key[0] == token and key[1] not in labels and key[2] == layers]:
+            self._drop(key)
 
-    def _bytes(self, pair: CachedGrams) -> int:
-        return 3 * sum(definite.matrix.nbytes for definite in pair[:2])  # with their factors and inverses
+    def _drop(self, key: tuple) -> None:
+        self.size -= self._bytes(key)
+        del self._kept[key]
+
+    def _bytes(self, key: tuple) -> int:
+        """With the factors and inverses of Gram matrices, which come when they are asked for."""
+        total = 0
+        for kept in self._kept[key].values():
+            grams = kept.grams if isinstance(kept, LayerHeads) else kept
+            of_both = (grams.of_left, grams.of_right) if isinstance(grams, Grams) else (grams or ())[:2]
+            total += 3 * sum(gram.matrix.nbytes for gram in of_both)
+            total += kept.nbytes if isinstance(kept, LayerHeads) else 0
+        return total
 
 
-_MEMORY = GramCache()
+_CACHE = GramCache()
 
 
 @contextmanager
@@ -109,168 +103,148 @@ UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, MemoryErro
 """What reading and measuring somebody's file may raise."""
 
 
-def measure_checkpoint(work: Plan, task: CheckpointTask) -> tuple[pd.DataFrame, str | None]:
+def measure_checkpoint(plan: Plan, task: CheckpointTask) -> tuple[CheckpointValues, str | None]:
     """All numbers of one checkpoint, and why there are none: what cannot be read costs its rows and no others."""
     with one_thread():
         try:
-            return _measured(work, task), None
+            return _measured(plan, task), None
+        except _NotTogetherError:
+            return measure_checkpoint(replace(plan, batch_bytes=0), task)
         except UNREADABLE as error:
-            reason = f"{task.now.label}: {type(error).__name__}: {error}"
-            return missing_rows(work, task.now.step, reason), reason
+            reason = f"{task.current.label}: {type(error).__name__}: {error}"
+            return plan.rows.nothing(task.current.step, reason), reason
 
 
-def _measured(work: Plan, task: CheckpointTask) -> pd.DataFrame:
-    now = _opened(work, task.now)
-    references = {suffix: _readable(work, entry, "the reference") for suffix, entry in work.references.items()}
-    before: Checkpoint | str = "no checkpoint before this one"
-    if task.before:
-        before = _readable(work, task.before, "the checkpoint before")
-    rows = Rows(work.run, task.now.step)
-    for layer in sorted({layer for _, layer in work.heads}):
-        stacks = _stacks(work, task.now, now, layer)
-        add = partial(_add, rows, work, layer, stacks)
-        add("now", None)
+class _NotTogetherError(Exception):
+    """One of the layers of a batch cannot be compared, which must not cost the others: they are measured one by one."""
+
+
+def _measured(plan: Plan, task: CheckpointTask) -> CheckpointValues:
+    current = _Reader(plan, task.current, "it")
+    references = {suffix: _Reader(plan, entry, "the reference") for suffix, entry in plan.references.items()}
+    previous = {suffix: _Reader(plan, entry, "the earlier checkpoint") for suffix, entry in task.previous.items()}
+    values, why = np.full(len(plan.rows), np.nan), {}
+
+    def add(heads: LayerCircuits, reads: str, others: LayerCircuits | str | None, suffix: str = "") -> None:
+        for probe in plan.probes_that_read(reads):
+            if isinstance(others, dict) and heads.keys() != others.keys() and len(layers) > 1:
+                raise _NotTogetherError
+            for (circuit, layer), found in _numbers(probe, heads, others).items():
+                plan.rows.fill(values, why, (layer, probe.name + suffix, circuit), found)
+
+    for layers in plan.batches:
+        heads = current.circuits(layers)
+        add(heads, "current", None)
         # what is compared with gets no name here, so that it is gone before the next is read
-        for suffix, entry in work.references.items():
-            is_now = entry.label == task.now.label
-            add("now and reference", stacks if is_now else _compared(work, entry, references[suffix], layer), suffix)
-        add("now and before", _compared(work, task.before, before, layer))
-        if task.before:
-            _MEMORY.forget(work.token, task.before.label, layer, keep=[e.label for e in work.references.values()])
-        del stacks, add
-    return rows.table()
+        if plan.probes_that_read("current, reference"):
+            for suffix, reference in references.items():
+                is_same = reference.label == current.label
+                add(heads, "current, reference", heads if is_same else reference.compared(layers), suffix)
+        if plan.probes_that_read("current, previous"):
+            for suffix, earlier in previous.items():
+                add(heads, "current, previous", earlier.compared(layers), suffix)
+        _CACHE.drop_all_but(task.needed_soon, plan.token, layers)
+        del heads
+    return CheckpointValues(task.current.step, values, why)
 
 
-def _opened(work: Plan, entry: Entry) -> Checkpoint:
-    checkpoint = entry.open()
-    for circuit in work.circuits.values():
-        circuit.prefetch(checkpoint)
-    return checkpoint
+class _Reader:
+    """A checkpoint of the plan, opened when something of it is needed that is not in the cache."""
+
+    def __init__(self, plan: Plan, entry: Entry | str, what: str) -> None:
+        self.plan, self.entry, self.what = plan, entry, what
+        self.label = entry if isinstance(entry, str) else entry.label
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """Opened, and told what will be read of it."""
+        assert isinstance(self.entry, Entry)
+        checkpoint = self.entry.open()
+        for circuit in self.plan.circuits.values():
+            circuit.prefetch(checkpoint)
+        return checkpoint
+
+    def circuits(self, layers: tuple[int, ...]) -> LayerCircuits:
+        """The circuits of some layers."""
+        assert isinstance(self.entry, Entry)
+        whole = self._whole(layers)
+        if whole:
+            return whole
+        key = self._key(layers)
+        cached = _CACHE.get(key)
+        matrices: dict[Place, Matrix] = {}
+        for layer in layers:
+            wanted = {name: one for name, one in self.plan.circuits.items() if (name, layer) in self.plan.heads}
+            read = read_layer(wanted, self.checkpoint, layer)
+            matrices |= {(name, layer): matrix for name, matrix in read.items()}
+        found: LayerCircuits = {}
+        for names, alike in _by_shape(matrices).items():
+            grams = cached.get(names)
+            kept = None if grams is None or isinstance(grams, LayerHeads) else grams
+            found[names] = LayerHeads(*alike, step=self.entry.step, cached=kept)
+        is_small = sum(heads.nbytes for heads in found.values()) <= self.plan.batch_bytes
+        _CACHE.put(key, found, whole=is_small and not self.plan.is_live)
+        return found
+
+    def compared(self, layers: tuple[int, ...]) -> LayerCircuits | str:
+        """The same to compare with, or why there is nothing."""
+        if isinstance(self.entry, str):
+            return self.entry
+        if not self._whole(layers):
+            try:
+                _ = self.checkpoint.stored
+            except UNREADABLE as error:
+                return f"{self.what} cannot be read: {error}"
+        try:
+            return self.circuits(layers)
+        except UNREADABLE as error:
+            if len(layers) > 1:
+                raise _NotTogetherError from error
+            return f"{self.label}, which it is compared with, cannot be read: {error}"
+
+    def _key(self, layers: tuple[int, ...]) -> tuple[str, str, tuple[int, ...], str]:
+        version = "" if isinstance(self.entry, str) else self.entry.version
+        return self.plan.token, self.label, layers, version
+
+    def _whole(self, layers: tuple[int, ...]) -> LayerCircuits:
+        """These layers, where the cache has all of them."""
+        cached = _CACHE.get(self._key(layers))
+        whole = {names: heads for names, heads in cached.items() if isinstance(heads, LayerHeads)}
+        return whole if len(whole) == len(cached) else {}
 
 
-def _readable(work: Plan, entry: Entry, what: str) -> Checkpoint | str:
-    """A checkpoint to compare with, or why there is none."""
-    try:
-        checkpoint = _opened(work, entry)
-        _ = checkpoint.stored
-    except UNREADABLE as error:
-        return f"{what} cannot be read: {error}"
-    return checkpoint
-
-
-LayerCircuits = dict[tuple[str, ...], LayerHeads]
-"""The circuits of one layer, those of one shape together: what is done to small matrices is done to many at once."""
-
-
-def _compared(work: Plan, entry: Entry | None, checkpoint: Checkpoint | str, layer: int) -> LayerCircuits | str:
-    """The circuits of a layer to compare with, or why there are none."""
-    if entry is None or isinstance(checkpoint, str):
-        return str(checkpoint)
-    try:
-        return _stacks(work, entry, checkpoint, layer)
-    except UNREADABLE as error:
-        return f"{entry.label}, which it is compared with, cannot be read: {error}"
-
-
-def _stacks(work: Plan, entry: Entry, checkpoint: Checkpoint, layer: int) -> LayerCircuits:
-    """The circuits of one layer."""
-    wanted = {name: circuit for name, circuit in work.circuits.items() if (name, layer) in work.heads}
-    stacks = {}
-    for names, matrices in _by_shape(read_layer(wanted, checkpoint, layer)).items():
-        key = (work.token, entry.label, names, layer)
-        remembered = _MEMORY.get(key)
-        stacks[names] = LayerHeads(*matrices, remembered=remembered)
-        if remembered is None and stacks[names].grams is not None and stacks[names].is_usable.all():
-            _MEMORY.put(key, stacks[names].grams)
-    return stacks
-
-
-def _by_shape(matrices: dict[str, Matrix]) -> dict[tuple[str, ...], list[Matrix]]:
+def _by_shape(matrices: dict[Place, Matrix]) -> dict[tuple[Place, ...], list[Matrix]]:
     """Thin matrices of one shape together, each of the others on its own."""
-    groups: dict[tuple, list[str]] = {}
-    for name, matrix in matrices.items():
-        alike = (*matrix.shape[1:], matrix.inner) if is_thin(matrix) else (name,)
-        groups.setdefault(alike, []).append(name)
-    return {tuple(names): [matrices[name] for name in names] for names in groups.values()}
+    groups: dict[tuple, list[Place]] = {}
+    for place, matrix in matrices.items():
+        alike = (*matrix.shape[1:], matrix.inner) if is_thin(matrix) else place
+        groups.setdefault(alike, []).append(place)
+    return {tuple(places): [matrices[place] for place in places] for places in groups.values()}
 
 
-def _add(
-    rows: "Rows",
-    work: Plan,
-    layer: int,
-    stacks: LayerCircuits,
-    reads: str,
-    others: LayerCircuits | str | None,
-    suffix: str = "",
-) -> None:
-    """The rows of all probes that read this."""
-    for name in work.probes:
-        probe = PROBES[name]
-        if probe.reads != reads:
-            continue
-        found: dict[str, ProbeValues] = {}
-        for names, now in stacks.items():
-            if others is None:
-                numbers = _numbers(probe, now, None, work.components)
-            elif isinstance(others, str):
-                numbers = _nothing(len(now), 1, others)
-            elif names in others:
-                numbers = _numbers(probe, now, others[names], work.components)
-            else:
-                numbers = _nothing(len(now), 1, "the shapes of the circuits are others in the checkpoint compared with")
-            found.update(zip(names, numbers.split(now.heads), strict=True))
-        for circuit in sorted(found, key=list(work.circuits).index):
-            rows.add(layer, circuit, name + suffix, probe.components is not None, found[circuit])
+def _numbers(probe: Probe, heads: LayerCircuits, others: LayerCircuits | str | None) -> dict[Place, ProbeValues]:
+    """What a probe finds, by circuit and layer."""
+    found: dict[Place, ProbeValues] = {}
+    for names, current in heads.items():
+        if others is None:
+            numbers = _measured_or_not(probe, current)
+        elif isinstance(others, str):
+            numbers = ProbeValues.nothing(len(current), probe.count, others)
+        elif names in others:
+            numbers = _measured_or_not(probe, current, others[names])
+        else:
+            reason = "the shapes of the circuits are others in the checkpoint compared with"
+            numbers = ProbeValues.nothing(len(current), probe.count, reason)
+        found.update(zip(names, numbers.split(current.heads), strict=True))
+    return found
 
 
-def _numbers(probe: Probe, now: LayerHeads, other: LayerHeads | None, components: int) -> ProbeValues:
-    arguments = (now,) if other is None else (now, other)
-    return probe.function(*arguments, **({"components": components} if probe.components else {}))
-
-
-def _nothing(heads: int, components: int, reason: str) -> ProbeValues:
-    return ProbeValues(np.full((heads, components), np.nan), [[reason] * components for _ in range(heads)])
-
-
-def missing_rows(work: Plan, step: int, reason: str) -> pd.DataFrame:
-    """The rows that a checkpoint would have had, all missing for one reason."""
-    rows = Rows(work.run, step)
-    for (circuit, layer), heads in work.heads.items():
-        for name in work.probes:
-            probe = PROBES[name]
-            count = work.components if probe.components else 1
-            for suffix in work.references if probe.reads == "now and reference" else ("",):
-                rows.add(layer, circuit, name + suffix, probe.components is not None, _nothing(heads, count, reason))
-    return rows.table()
-
-
-@dataclass
-class Rows:
-    """Rows of one step, collected block by block."""
-
-    run: str
-    step: int
-    blocks: list[tuple[int, str, str, bool, ProbeValues]] = field(default_factory=list)
-
-    def add(self, layer: int, circuit: str, probe: str, has_components: bool, numbers: ProbeValues) -> None:
-        """The numbers of all heads of one circuit in one layer."""
-        self.blocks.append((layer, circuit, probe, has_components, numbers))
-
-    def table(self) -> pd.DataFrame:
-        """All of them, in the order in which they were added."""
-        layers, circuits, probes, has_components, numbers = zip(*self.blocks, strict=True)
-        shapes = [block.values.shape for block in numbers]
-        sizes = [heads * components for heads, components in shapes]
-        component = np.concatenate([np.tile(np.arange(components), heads) for heads, components in shapes])
-        columns = {
-            "run": [self.run] * sum(sizes),
-            "step": np.full(sum(sizes), self.step),
-            "layer": np.repeat(layers, sizes),
-            "head": np.concatenate([np.repeat(np.arange(heads), components) for heads, components in shapes]),
-            "circuit": np.repeat(np.array(circuits, dtype=object), sizes),
-            "probe": np.repeat(np.array(probes, dtype=object), sizes),
-            "component": pd.arrays.IntegerArray(component, np.repeat(np.logical_not(has_components), sizes)),
-            "value": np.concatenate([block.values.reshape(-1) for block in numbers]),
-            "why_missing": [reason for block in numbers for reasons in block.why_missing for reason in reasons],
-        }
-        return as_table(columns)
+def _measured_or_not(probe: Probe, *heads: LayerHeads) -> ProbeValues:
+    """A probe that fails, perhaps somebody's own, costs its own numbers and says why."""
+    try:
+        return probe.measure(*heads)
+    except MemoryError:
+        raise  # of the checkpoint, which another attempt may have room for
+    except Exception as error:
+        reason = f"the probe {probe.name} failed: {type(error).__name__}: {error}"
+        return ProbeValues.nothing(len(heads[0]), probe.count, reason)

@@ -37,7 +37,7 @@ class Serial:
 
 @dataclass(frozen=True)
 class Processes:
-    """In several processes of this machine (see `probes.measuring.process_pool`)."""
+    """In several processes of this machine (see `measuring.process_pool`)."""
 
     count: int
 
@@ -45,16 +45,16 @@ class Processes:
         """function(common, task) of every task, as they come."""
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        from probes.measuring.process_pool import walk
+        from probes.measuring.process_pool import run_tasks
 
         died = []
-        for number, future in walk(function, common, dict(enumerate(tasks)), self.count):
+        for number, future in run_tasks(function, common, dict(enumerate(tasks)), self.count):
             if isinstance(future.exception(), TerminatedWorkerError):
                 died.append(number)
             else:
                 yield number, future.result(), None
         for number in died:  # once more, with nothing beside it that takes memory: what dies now is the culprit
-            for _, future in walk(function, common, {number: tasks[number]}, 1):
+            for _, future in run_tasks(function, common, {number: tasks[number]}, 1):
                 if isinstance(future.exception(), TerminatedWorkerError):
                     yield number, None, "the process that worked on it died (out of memory?)"
                 else:

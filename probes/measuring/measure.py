@@ -1,19 +1,19 @@
 """A run as one tidy table: `measure(run)`, every probe on every circuit of every checkpoint.
 
     table = measure(run)                                          ov and qk, all probes, distances to the last step
-    measure(run, circuits=("ov", "qk_at_1"), probes=("effective_rank", "norm"))
+    measure("runs/mine", circuits=("ov", "qk_at_1"), probes=("effective_rank", "norm"))
+    measure(run, probes=["norm", {"nuclear": lambda m: np.linalg.norm(m, "nuc")}])      a probe of one's own
     measure(run, references=("final", 5000, 0.5))                 several horizons in one pass
-    measure(run, engine=Processes(8), resume_dir="results/parts")       resumes where a killed job stopped
+    measure(run, drift_over=("previous", 250))                    movement since the step before, and over 250 steps
+    measure(run, engine=Processes(8), resume_dir="results/parts")       goes on where a killed job stopped
 
 Checkpoints are independent of each other: each is read layer by layer (`measuring.checkpoint`), on whichever engine
 (`measuring.engines`), and kept as it comes. Steps that the audit condemns, and files that cannot be read, have rows
 too: NaN with the reason.
 """
 
-import difflib
 import hashlib
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,26 +22,30 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from checkpoints import Run
+from checkpoints import Run, open_run
 from checkpoints.audit import Audit
 from checkpoints.audit import audit as audited
 from checkpoints.run import Entry
 from probes.circuits import Builder, HeadCircuit, circuits_of, default_circuits, head_counts
-from probes.measuring.catalogue import PROBES
-from probes.measuring.checkpoint import CheckpointTask, Plan, measure_checkpoint, missing_rows
+from probes.measuring.catalogue import PROBES, Wanted, as_probes
+from probes.measuring.checkpoint import measure_checkpoint
 from probes.measuring.engines import Engine, Serial
+from probes.measuring.fingerprint import fingerprint
 from probes.measuring.partial_results import PartialResults
+from probes.measuring.plan import Plan, layer_bytes, tasks_of
+from probes.measuring.stretches import Stretch, check_stretch, since, suffix, usual_stretch
 
 Reference = str | int | float
 
 
 def measure(
-    run: Run,
+    run: Run | str | Path,
     circuits: str | Sequence[str] | Mapping[str, Builder] | None = None,
     *,
-    probes: Sequence[str] | None = None,
+    probes: Wanted | None = None,
     removed: int = 4,
     references: Reference | Sequence[Reference] = "final",
+    drift_over: Stretch | Sequence[Stretch] | None = None,
     audit: Audit | bool = True,
     engine: Engine | None = None,
     resume_dir: str | Path | None = None,
@@ -49,39 +53,43 @@ def measure(
 ) -> pd.DataFrame:
     """Every probe on every circuit of every checkpoint, one row per number.
 
-    circuits are names (see `probes.circuits`; ov and qk by default) or your own: names with functions from the
-    tensors of a checkpoint to a matrix or `Factored` [layer, head, rows, columns], or with descriptions of such (see
-    `checkpoints.circuits`). probes are names of the catalogue,
-    all of them by default. removed is the largest k of the marginalized rank. references are what subspace distances
-    are measured against: "final", a step, or a fraction of the last step (the checkpoint at or before it); all but
-    "final" are named in the probe's name, as in subspace_distance@5000. audit is True (look at the weights first and
-    leave condemned steps out), an `Audit` made before, or False. resume_dir is a folder for the results of each
-    checkpoint; a second call with the same folder goes on where the first one stopped.
+    run is a `Run`, or what `open_run` opens. circuits are names (see `probes.circuits`; ov and qk by default) or your
+    own: names with functions from the tensors of a checkpoint to a matrix or `Factored` [layer, head, rows, columns],
+    or with descriptions of such (see `checkpoints.circuits`). probes are names of the catalogue (all of them by
+    default), `Probe`s, or {name: function of a matrix}. removed is the largest k of the marginalized rank.
+
+    references are what subspace distances are measured against: "final", a step, or a fraction of the last step (the
+    checkpoint at or before it); all but "final" are named in the probe's name, as in subspace_distance@5000. drift_over
+    is the stretch of training that subspace drifts are measured over: "previous" (the checkpoint before), a number of
+    steps, or a ratio, named as in subspace_drift@previous, @-250, @/1.2; by default one that fits the schedule, which
+    `table.attrs["drift_over"]` states, and with no name added.
+
+    audit is True (look at the weights first and leave condemned steps out), an `Audit` made before, or False.
+    resume_dir is a folder for the results of each checkpoint; a second call with the same folder goes on where the
+    first one stopped.
     """
-    names = known_probes(probes)
-    if removed < 0:
-        raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
+    run = run if isinstance(run, Run) else open_run(run)
+    chosen = as_probes(probes, removed=removed)
     wanted = default_circuits(run) if circuits is None else circuits
     found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
-    identity = _identity(run)
-    parts = PartialResults(resume_dir, identity)
+    parts = PartialResults(resume_dir, _identity(run))
     verdict = _audited(run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), parts, progress)
     condemned = verdict.condemned if verdict else {}
     sound = [run.entry(step) for step in run.steps if step not in condemned]
     if not sound:
         raise ValueError(f"run {run.name!r}: the audit condemns every step. {verdict}")
-    anchors = _references(run, sound, references)
-    work = Plan(
+    usual = run.representative_checkpoint()
+    plan = Plan(
         run=run.name,
         circuits=found,
-        heads=head_counts(found, run.representative_checkpoint()),
-        probes=names,
-        components=removed + 1,
-        references=anchors,
-        token=secrets.token_hex(8),
+        heads=head_counts(found, usual),
+        layer_bytes=layer_bytes(found, usual),
+        probes=chosen,
+        references=_references(run, sound, references),
+        stretches=_stretches([entry.step for entry in sound], drift_over),
     )
     attrs = {
-        **provenance(run, work),
+        **provenance(run, plan),
         "audit": verdict.summary if verdict else "not audited",
         "condemned": {str(step): reason for step, reason in verdict.condemned.items()} if verdict else {},
         "steps": run.steps,
@@ -89,9 +97,8 @@ def measure(
     parts.claim(attrs)
     for step in run.steps:
         if step in condemned:
-            parts.add(step, missing_rows(work, step, f"condemned by the audit, {condemned[step]}"), None)
-    before = [None, *sound]
-    tasks = [CheckpointTask(now, earlier) for now, earlier in zip(sound, before, strict=False) if now.step not in parts]
+            parts.add(plan.rows, plan.rows.nothing(step, f"condemned by the audit, {condemned[step]}"), None)
+    tasks = [task for task in tasks_of(plan, sound) if task.current.step not in parts]
     with tqdm(
         total=len(sound),
         initial=len(sound) - len(tasks),
@@ -99,12 +106,12 @@ def measure(
         unit="checkpoint",
         disable=None if progress else True,
     ) as bar:
-        for number, result, died in (engine or Serial()).run(measure_checkpoint, work, tasks):
-            step = tasks[number].now.step
-            rows, failure = result if died is None else (missing_rows(work, step, died), died)
-            parts.add(step, rows, failure)
+        for number, result, died in (engine or Serial()).run(measure_checkpoint, plan, tasks):
+            step = tasks[number].current.step
+            values, failure = result if died is None else (plan.rows.nothing(step, died), died)
+            parts.add(plan.rows, values, failure)
             bar.update()
-    return parts.table(run.steps)
+    return parts.table(plan.rows, run.steps)
 
 
 def _identity(run: Run) -> str:
@@ -112,19 +119,6 @@ def _identity(run: Run) -> str:
     content = [run.source, dict(run.config), str(run.family_override), [entry.identity for entry in run.entries]]
     content += [run.circuits] if run.circuits else []
     return hashlib.sha256(json.dumps(content, default=str, sort_keys=True).encode()).hexdigest()
-
-
-def known_probes(probes: Sequence[str] | None) -> tuple[str, ...]:
-    """All probes, or those named; a name that is not known raises with the nearest that is."""
-    if probes is None:
-        return tuple(PROBES)
-    names = (probes,) if isinstance(probes, str) else tuple(probes)
-    for name in names:
-        if name not in PROBES:
-            near = difflib.get_close_matches(name, PROBES, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"no probe is called {name!r}: {hint}There are {', '.join(PROBES)}")
-    return names
 
 
 def _audited(run: Run, audit: Audit | bool, has_heads: bool, parts: PartialResults, progress: bool) -> Audit | None:
@@ -161,25 +155,36 @@ def _references(run: Run, sound: Sequence[Entry], references: Reference | Sequen
     return found
 
 
-def provenance(run: Run, work: Plan) -> dict[str, Any]:
+def _stretches(steps: Sequence[int], drift_over: Stretch | Sequence[Stretch] | None) -> dict[str, Stretch]:
+    """By what is added to the names; nothing for what fits the schedule."""
+    if drift_over is None:
+        return {"": usual_stretch(steps)}
+    several = [drift_over] if isinstance(drift_over, str | int | float) else list(drift_over)
+    return {suffix(stretch): stretch for stretch in map(check_stretch, several)}
+
+
+def provenance(run: Run, plan: Plan) -> dict[str, Any]:
     """What the numbers mean and what they were computed from."""
     definitions = {}
-    for name in work.probes:
-        for suffix in work.references if PROBES[name].reads == "now and reference" else ("",):
-            entry = PROBES[name]
-            definitions[name + suffix] = f"{entry.definition} [{entry.unit}] ({entry.citation})"
-    folded = [name for name in work.circuits if name.endswith("_folded") or "_at_" in name]
+    for probe in plan.probes:
+        for added in plan.suffixes(probe):
+            over = f", {since(plan.stretches[added])}" if probe.reads == "current, previous" else ""
+            definitions[probe.name + added] = probe.meaning + over
+    folded = [name for name in plan.circuits if name.endswith("_folded") or "_at_" in name]
+    own = {probe.name: fingerprint(probe.function) for probe in plan.probes if probe.name not in PROBES}
     return {
         "definitions": definitions,
-        "references": {f"reference{suffix}": entry.step for suffix, entry in work.references.items()},
+        "references": {f"reference{suffix}": entry.step for suffix, entry in plan.references.items()},
+        "drift_over": {f"drift{added}": stretch for added, stretch in plan.stretches.items()},
         "source": run.source,
         "family": run.family if run.circuits else _layout_name(run),
-        "circuits": list(work.circuits),
-        "components": work.components,
+        "circuits": list(plan.circuits),
+        "removed": {probe.name: probe.count - 1 for probe in plan.probes}.get("marginalized_effective_rank"),
         "weight_processing": f"raw weights, but {', '.join(folded)} as their names say"
         if folded
         else "none: raw weights",
         "versions": {name: _version(name) for name in ("checkpoint-probes", "torch", "numpy", "pandas")},
+        **({"functions": own} if own else {}),
     }
 
 

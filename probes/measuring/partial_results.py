@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from checkpoints.audit import Audit
 from checkpoints.files.checkpoint import abridged
 from checkpoints.layout import write_json, write_text
-from probes.measuring.tables import joined, read_table, read_tables, write_table
+from probes.measuring.rows import CheckpointValues, RowIndex
+from probes.measuring.tables import from_arrow, read_arrow, write_arrow
 
 
 class PartialResults:
@@ -26,7 +28,7 @@ class PartialResults:
         self.folder, self.identity = Path(folder) if folder is not None else None, identity
         self.attrs: dict[str, Any] = {}
         self.failed: dict[int, str] = {}
-        self._rows: dict[int, pd.DataFrame] = {}
+        self._values: dict[int, CheckpointValues] = {}
         self._files: dict[int, Path] = {}
         if self.folder is not None:
             with writing(self.folder):
@@ -69,27 +71,28 @@ class PartialResults:
 
     def __contains__(self, step: int) -> bool:
         """Whether a step is done."""
-        return step in self._rows or step in self._files
+        return step in self._values or step in self._files
 
-    def add(self, step: int, rows: pd.DataFrame, failure: str | None) -> None:
-        """The rows of a step, and why it failed if it did."""
+    def add(self, rows: RowIndex, found: CheckpointValues, failure: str | None) -> None:
+        """The numbers of a step, and why it failed if it did."""
         if failure is not None:
-            self.failed[step] = failure
+            self.failed[found.step] = failure
         if self.folder is None or failure is not None:
-            self._rows[step] = rows
+            self._values[found.step] = found
         else:
-            self._files[step] = self.folder / f"step-{step:09d}.parquet"
-            write_table(rows, self._files[step])
+            self._files[found.step] = self.folder / f"step-{found.step:09d}.parquet"
+            write_arrow(rows.arrow([found]), self._files[found.step], {})
 
-    def table(self, steps: Sequence[int]) -> pd.DataFrame:
+    def table(self, rows: RowIndex, steps: Sequence[int]) -> pd.DataFrame:
         """All rows, in the order of the steps."""
         attrs = {**self.attrs, "failed": {str(step): reason for step, reason in sorted(self.failed.items())}}
         if not self._files:
-            return joined([self._rows[step] for step in steps], attrs)
-        if not self._rows:
-            return read_tables([self._files[step] for step in steps], attrs)
-        parts = [self._rows[step] if step in self._rows else read_table(self._files[step]) for step in steps]
-        return joined(parts, attrs)
+            return rows.table([self._values[step] for step in steps], attrs)
+        parts = [
+            rows.arrow([self._values[step]]) if step in self._values else read_arrow(self._files[step])
+            for step in steps
+        ]
+        return from_arrow(pa.concat_tables(parts), attrs)
 
 
 _PART = re.compile(r"measurement\.json|audit\.json|step-\d+\.parquet|\..*\.partial")

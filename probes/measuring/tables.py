@@ -6,10 +6,11 @@ A number that does not exist is NaN and why_missing says why. In parquet, what e
 come from (`table.attrs`) travels in the file's metadata, under the key "checkpoint-probes", as JSON.
 """
 
+import html
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import pyarrow.parquet as pq
 COLUMNS = ["run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"]
 
 _KEY = b"checkpoint-probes"
-_SCHEMA = pa.schema(
+_REASONS = 5
+SCHEMA = pa.schema(
     [
         ("run", pa.string()),
         ("step", pa.int64()),
@@ -36,6 +38,44 @@ _SCHEMA = pa.schema(
 )
 
 
+class ProbeTable(pd.DataFrame):
+    """A DataFrame that says what is in it before it shows its first rows, as long as it has the columns for it."""
+
+    @property
+    def _constructor(self) -> "type[ProbeTable]":
+        return ProbeTable
+
+    def summary(self) -> str:
+        """Runs, steps, layers and heads, circuits and probes; how many numbers there are, and why some are missing."""
+        if self.empty:
+            return "no numbers"
+        steps = [int(step) for step in self["step"].unique()]
+        heads = {*zip(self["layer"].tolist(), self["head"].tolist(), strict=True)}
+        lines = [
+            f"{', '.join(self['run'].unique())}: {len(steps)} checkpoints, steps {min(steps)} to {max(steps)}; "
+            f"{len({layer for layer, _ in heads})} layers, {len(heads)} heads",
+            f"circuits {', '.join(self['circuit'].unique())}; probes {', '.join(self['probe'].unique())}",
+        ]
+        missing = self["why_missing"].value_counts()
+        lines.append(f"{len(self)} numbers, {missing.sum()} of them missing" + (":" if len(missing) else ""))
+        lines += [f"  {count} x {reason}" for reason, count in missing.head(_REASONS).items()]
+        if len(missing) > _REASONS:
+            lines.append(f"  and {len(missing) - _REASONS} other reasons, see why_missing")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        said = f"{self.summary()}\n" if self._is_whole else ""
+        return said + repr(pd.DataFrame(self))
+
+    def _repr_html_(self) -> str:
+        said = f"<pre>{html.escape(self.summary())}</pre>" if self._is_whole else ""
+        return said + pd.DataFrame(self)._repr_html_()  # pyright: ignore
+
+    @property
+    def _is_whole(self) -> bool:
+        return {*COLUMNS} <= {*self.columns}
+
+
 def as_table(columns: dict[str, Sequence[Any] | np.ndarray], attrs: dict[str, Any] | None = None) -> pd.DataFrame:
     """Columns as a table with the right types."""
     table = pd.DataFrame({name: columns[name] for name in COLUMNS})
@@ -44,7 +84,7 @@ def as_table(columns: dict[str, Sequence[Any] | np.ndarray], attrs: dict[str, An
 
 def _typed(table: pd.DataFrame, attrs: dict[str, Any]) -> pd.DataFrame:
     types = {"step": "int64", "layer": "int64", "head": "int64", "component": "Int64", "value": "float64"}
-    table = table.astype({**types, **dict.fromkeys(("run", "circuit", "probe", "why_missing"), "str")})
+    table = ProbeTable(table.astype({**types, **dict.fromkeys(("run", "circuit", "probe", "why_missing"), "str")}))
     table.attrs.clear()
     table.attrs.update(attrs)
     return table
@@ -52,9 +92,13 @@ def _typed(table: pd.DataFrame, attrs: dict[str, Any]) -> pd.DataFrame:
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:
     """Write a table as parquet, whole or not at all, with its attrs in the metadata."""
+    write_arrow(pa.Table.from_pandas(table[COLUMNS], schema=SCHEMA, preserve_index=False), path, table.attrs)
+
+
+def write_arrow(content: pa.Table, path: str | Path, attrs: Mapping[Any, Any]) -> None:
+    """The same of a table as Arrow has it."""
     path = Path(path)
-    content = pa.Table.from_pandas(table[COLUMNS], schema=_SCHEMA, preserve_index=False)
-    content = content.replace_schema_metadata({_KEY: json.dumps(table.attrs, default=str).encode()})
+    content = content.replace_schema_metadata({_KEY: json.dumps(dict(attrs), default=str).encode()})
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         pq.write_table(content, temporary, compression="zstd")
@@ -66,6 +110,12 @@ def write_table(table: pd.DataFrame, path: str | Path) -> None:
 
 def read_table(path: str | Path) -> pd.DataFrame:
     """A table that `write_table` wrote, with its attrs."""
+    content = read_arrow(path, keep_attrs=True)
+    return from_arrow(content, json.loads((content.schema.metadata or {}).get(_KEY, b"{}")))
+
+
+def read_arrow(path: str | Path, *, keep_attrs: bool = False) -> pa.Table:
+    """The same as Arrow has it, by default without the attrs."""
     try:
         content = pq.read_table(path)
     except FileNotFoundError:
@@ -75,13 +125,12 @@ def read_table(path: str | Path) -> pd.DataFrame:
     missing = [name for name in COLUMNS if name not in content.column_names]
     if missing:
         raise ValueError(f"{path} is not a table of probes: it lacks {', '.join(missing)}")
-    attrs = json.loads((content.schema.metadata or {}).get(_KEY, b"{}"))
-    return _typed(content.select(COLUMNS).to_pandas(), attrs)
+    content = content.select(COLUMNS)
+    return content if keep_attrs else content.replace_schema_metadata(None)
 
 
-def read_tables(paths: Sequence[Path], attrs: dict[str, Any]) -> pd.DataFrame:
-    """Several tables of `write_table` as one, in this order."""
-    content = pa.concat_tables([pq.read_table(path).replace_schema_metadata(None) for path in paths])
+def from_arrow(content: pa.Table, attrs: dict[str, Any]) -> pd.DataFrame:
+    """A table of these columns as pandas has it."""
     return _typed(content.to_pandas(), attrs)
 
 
@@ -91,9 +140,20 @@ def joined(tables: Sequence[pd.DataFrame], attrs: dict[str, Any]) -> pd.DataFram
 
 
 def by_head(table: pd.DataFrame, probe: str, circuit: str, component: int | None = None) -> pd.DataFrame:
-    """One probe of one circuit: a row per step, a column per (layer, head)."""
+    """One probe of one circuit: a row per step, a column per (layer, head), or (run, layer, head) of several runs."""
     rows = _selected(table, probe, circuit, component)
-    return rows.pivot_table(index="step", columns=["layer", "head"], values="value", dropna=False)
+    runs = rows["run"].unique()
+    columns = ["layer", "head"] if len(runs) == 1 else ["run", "layer", "head"]
+    twice = rows.duplicated(["step", *columns])
+    if twice.any():
+        first = rows.loc[twice].iloc[0]
+        raise ValueError(
+            f"the table has {probe} of {circuit} more than once for run {first['run']!r}, step {first['step']}, layer "
+            f"{first['layer']}, head {first['head']}: tables of two runs with one name? Give each its own: "
+            'table.assign(run="...")'
+        )
+    pivoted = rows.pivot(index="step", columns=columns, values="value")  # noqa: PD010 (pivot_table would average)
+    return pivoted.sort_index(axis=1)
 
 
 def mean_over_heads(table: pd.DataFrame) -> pd.DataFrame:
@@ -106,13 +166,29 @@ def mean_over_layers(table: pd.DataFrame) -> pd.DataFrame:
     return _mean(table, ["run", "step", "circuit", "probe", "component"])
 
 
-def with_metrics(table: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """The table with the run's scalars beside it: those logged last at or before each step, NaN before the first."""
-    clash = [name for name in metrics.columns if name in COLUMNS]
-    logged = metrics.sort_index().ffill().rename(columns={name: f"{name}_metric" for name in clash}).reset_index()
-    joined = pd.merge_asof(table.sort_values("step", kind="stable"), logged, on="step")
+def with_metrics(table: pd.DataFrame, metrics: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The table with the run's scalars beside it: those logged last at or before each step, NaN before the first.
+
+    Of a table with several runs, metrics are by the name of the run: {run.name: run.metrics, ...}.
+    """
+    runs = [str(name) for name in table["run"].unique()]
+    if isinstance(metrics, pd.DataFrame):
+        if len(runs) > 1:
+            raise ValueError(f"the table has the runs {', '.join(runs)}: pass {{name of the run: its metrics}}")
+        metrics = dict.fromkeys(runs, metrics)
+    lacking = [name for name in runs if name not in metrics]
+    if lacking:
+        raise ValueError(f"there are no metrics of {', '.join(lacking)}; there are those of {', '.join(metrics)}")
+    parts = [_beside(table.loc[table["run"] == name], metrics[name]) for name in runs]
+    joined = pd.concat(parts, ignore_index=True) if parts else table.copy()
     joined.attrs.update(table.attrs)
     return joined
+
+
+def _beside(rows: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    clash = [name for name in metrics.columns if name in COLUMNS]
+    logged = metrics.sort_index().ffill().rename(columns={name: f"{name}_metric" for name in clash}).reset_index()
+    return pd.merge_asof(rows.sort_values("step", kind="stable"), logged, on="step")
 
 
 def _selected(table: pd.DataFrame, probe: str, circuit: str, component: int | None) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A training run watched while it goes on: `probes.Monitor`, and where its numbers and checkpoints go."""
+"""A training run measured while it goes on: `probes.Monitor`, and where its numbers and checkpoints go."""
 
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.monitor import Monitor

@@ -70,6 +70,7 @@ class ProcessGroup(SingleProcess):
         return parts or []
 
     def _told(self, error: Exception | None) -> str | None:
+        """What the other ranks are told of an error of this one."""
         return f"on rank {self.rank}: {type(error).__name__}: {error}" if error else None
 
 
@@ -79,6 +80,7 @@ def is_bystander() -> bool:
 
 
 def _tried(function: Callable[..., T], *arguments: Any) -> tuple[Any, Exception | None]:
+    """What a function returns, or raises."""
     try:
         return function(*arguments), None
     except Exception as error:
@@ -86,6 +88,7 @@ def _tried(function: Callable[..., T], *arguments: Any) -> tuple[Any, Exception 
 
 
 def _raise(own: Exception | None, told: str | None) -> None:
+    """An error of this rank, or else what was told of that of another; if there is one."""
     if own:
         raise own
     if told:

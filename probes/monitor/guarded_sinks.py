@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+
+import pandas as pd
 
 from probes.monitor.sinks import Sink
+from probes.series.online import Event
 
 logger = logging.getLogger("probes.monitor")
 
@@ -18,15 +20,15 @@ class GuardedSinks:
         """How many calls of each failed."""
 
     def scalars(self, step: int, scalars: dict[str, float]) -> None:
-        """Hand on."""
+        """Give every sink the scalars of the weights after `step` updates."""
         self._each(lambda sink: sink.scalars(step, scalars))
 
-    def rows(self, table: Any) -> None:
-        """Hand on."""
+    def rows(self, table: pd.DataFrame) -> None:
+        """Give every sink the rows of one measurement."""
         self._each(lambda sink: sink.rows(table))
 
-    def event(self, event: Any) -> None:
-        """Hand on."""
+    def event(self, event: Event) -> None:
+        """Tell every sink of a transition that was detected."""
         self._each(lambda sink: sink.event(event))
 
     def close(self) -> None:
@@ -36,6 +38,7 @@ class GuardedSinks:
             logger.warning("%s: %d calls were lost in all", type(sink).__name__, lost)
 
     def _each(self, call: Callable[[Sink], None]) -> None:
+        """Call each sink, whatever happened to those before it."""
         for sink in self.sinks:
             try:
                 call(sink)

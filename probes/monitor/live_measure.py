@@ -1,32 +1,34 @@
 """The probes on a model in training: the same work as `measure` does on files, on the weights where they are.
 
 The final weights are not known yet, so what compares with them is left out; drift compares with the measurement
-before, of which the attention weights alone are kept.
+before ("subspace_drift@previous", and per step), of which the attention weights alone are kept.
 
 Of a sharded model the attention weights of one layer, of now and of before, are gathered on every rank; each measures
 its share of the heads, and then comes the next layer. Gathering is done by all ranks in the same order, whatever
-happens; measuring may fail on one of them, and then costs its rows.
+happens; measuring may fail on one of them, and then costs its rows. Rank r of n measures heads r, r + n, r + 2n ... of
+every circuit in every layer; with fewer heads than ranks, some ranks have none.
 """
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from checkpoints import Checkpoint, Family, Run
+from checkpoints import Family, Run
 from checkpoints.files.in_memory import InMemory
 from checkpoints.run import Entry
 from probes.circuits import Builder, Circuit, HeadCircuit, circuits_of, default_circuits, descriptions, head_counts
-from probes.measuring.catalogue import PROBES
-from probes.measuring.checkpoint import CheckpointTask, Plan, measure_checkpoint, missing_rows
-from probes.measuring.measure import known_probes, provenance
+from probes.measuring.catalogue import PROBES, Probe, Wanted, as_probes
+from probes.measuring.checkpoint import measure_checkpoint
+from probes.measuring.measure import provenance
+from probes.measuring.plan import CheckpointTask, Plan, layer_bytes, tensors_by_layer
+from probes.measuring.rows import CheckpointValues, RowIndex
 from probes.monitor.distributed import SingleProcess
 from probes.monitor.live_weights import LiveWeights
-from probes.monitor.shares import as_in_the_model, in_order, one_layer, own_share
 
-LIVE = tuple(name for name, probe in PROBES.items() if probe.reads != "now and reference")
+_PREVIOUS = "@previous"
 
 
 class LiveMeasurement:
@@ -37,12 +39,13 @@ class LiveMeasurement:
         weights: LiveWeights,
         name: str,
         circuits: str | Sequence[str] | Mapping[str, Builder] | None,
-        probes: Sequence[str] | None,
+        probes: Wanted | None,
+        removed: int,
         config: Mapping[str, Any] | None,
         family: Family | str | None,
-        ranks: SingleProcess,
+        group: SingleProcess,
     ) -> None:
-        self.weights, self.ranks = weights, ranks
+        self.weights, self.group = weights, group
         self.run = Run(
             source="a model in training",
             name=name,
@@ -53,58 +56,119 @@ class LiveMeasurement:
             family_override=family if isinstance(family, Family) else None,
         )
         wanted = default_circuits(self.run) if circuits is None else circuits
-        if ranks.count > 1 and isinstance(wanted, Mapping):
+        if group.count > 1 and isinstance(wanted, Mapping):
             raise ValueError(
-                f"the model is spread over {ranks.count} ranks, which share out its heads: of such a model only "
+                f"the model is spread over {group.count} ranks, which share out its heads: of such a model only "
                 "circuits of attention heads can be measured, not those that a function builds"
             )
         found = circuits_of(self.run, (wanted,) if isinstance(wanted, str) else wanted)
-        work = Plan(
+        now = self.run.representative_checkpoint()
+        plan = Plan(
             run=name,
             circuits=found,
-            heads=head_counts(found, self.run.representative_checkpoint()),
-            probes=live_probes(probes),
-            components=PROBES["marginalized_effective_rank"].components or 1,
+            heads=head_counts(found, now),
+            layer_bytes=layer_bytes(found, now),
+            probes=live_probes(probes, removed),
             references={},
-            token=secrets.token_hex(8),
+            stretches={_PREVIOUS: "previous"},
+            is_live=True,
         )
-        self.attrs = provenance(self.run, work)
+        self.attrs = provenance(self.run, plan)
         """What the numbers mean, as in a table of `measure`."""
-        self.work = own_share(work, ranks)
-        self._names = _names_by_layer(found, self.run.representative_checkpoint())
-        self._read = sorted({name for names in self._names.values() for name in names})
+        self.rows: RowIndex = plan.rows
+        """Those of every measurement, of the whole model."""
+        self._plan = _own_share(plan, group)
+        self._tensors = tensors_by_layer(found, now)
+        self._read = sorted({name for names in self._tensors.values() for name in names})
         self._before: Entry | None = None
+        self._count = 0
 
-    def measure(self, step: int) -> tuple[pd.DataFrame, str | None]:
+    def table(self, measurements: Sequence[CheckpointValues]) -> pd.DataFrame:
+        """Measurements as `measure` gives them."""
+        return self.rows.table(measurements, self.attrs)
+
+    def measure(self, step: int) -> tuple[CheckpointValues, str | None]:
         """All numbers of the weights as they are now, and why some are missing; on the first rank alone."""
-        now = self.ranks.everywhere(self.weights.now, f"the model at step {step}")
-        own = list(self._at_once(step, now) if self.ranks.count == 1 else self._by_layer(step, now))
-        if any(PROBES[name].reads == "now and before" for name in self.work.probes):
-            kept = self.ranks.everywhere(now.copy_of, self._read, now.label)
-            self._before = Entry(step, kept.label, lambda: kept)
-        parts = [part for parts in self.ranks.gather(own) for part in parts]
-        failure = next((failure for _, failure in parts if failure), None)
-        table = in_order([rows for rows, _ in parts])
-        table.attrs.update(self.attrs)
-        return table, failure
+        now = self.group.everywhere(self.weights.now, f"the model at step {step}")
+        self._count += 1  # the same step may come again with other weights, which are then not those of before
+        entry = Entry(step, now.label, lambda: now, version=str(self._count))
+        own = list(self._at_once(entry) if self.group.count == 1 else self._by_layer(entry))
+        if any(probe.reads == "current, previous" for probe in self._plan.probes):
+            kept = self.group.everywhere(now.copy_of, self._read, now.label)
+            self._before = replace(entry, open=lambda: kept)
+        return self._whole(step, self.group.gather(own))
 
-    def _at_once(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
+    def _at_once(self, now: Entry) -> Iterator[tuple[CheckpointValues, str | None]]:
         """All layers; each tensor is read when it is needed."""
-        yield measure_checkpoint(self.work, CheckpointTask(Entry(step, now.label, lambda: now), self._before))
+        yield measure_checkpoint(self._plan, _task(now, self._before))
 
-    def _by_layer(self, step: int, now: InMemory) -> Iterator[tuple[pd.DataFrame, str | None]]:
+    def _by_layer(self, now: Entry) -> Iterator[tuple[CheckpointValues, str | None]]:
         """This rank's share of each layer that it has one of."""
-        for layer in self._names:
-            yield from self._layer(layer, Entry(step, now.label, lambda: now))
+        for layer in self._tensors:
+            yield from self._layer(layer, now)
 
-    def _layer(self, layer: int, now: Entry) -> list[tuple[pd.DataFrame, str | None]]:
+    def _layer(self, layer: int, now: Entry) -> list[tuple[CheckpointValues, str | None]]:
         """Every rank gathers every layer, whatever becomes of measuring it, and lets go of it before the next."""
-        work, names = one_layer(self.work, layer), self._names[layer]
-        task = CheckpointTask(_gathered(now, names), _gathered(self._before, names) if self._before else None)
-        if not work.heads:
-            return []
-        rows, failure = _measured_or_missing(work, task)
-        return [(as_in_the_model(rows, self.ranks), failure)]
+        plan, names = _one_layer(self._plan, layer), self._tensors[layer]
+        task = _task(_gathered(now, names), _gathered(self._before, names) if self._before else None)
+        return [_measured_or_missing(plan, task)] if plan.heads else []
+
+    def _whole(
+        self, step: int, shares: list[list[tuple[CheckpointValues, str | None]]]
+    ) -> tuple[CheckpointValues, str | None]:
+        """The numbers of all ranks in one: those of a rank come in the order in which its heads have rows."""
+        failure = next((failure for share in shares for _, failure in share if failure), None)
+        if self.group.count == 1:
+            return shares[0][0]
+        values, why = np.full(len(self.rows), np.nan), {}
+        for rank, share in enumerate(shares):
+            rows = np.flatnonzero(self.rows.head % self.group.count == rank)
+            begin = 0
+            for found, _ in share:
+                own = rows[begin : begin + len(found.values)]
+                values[own] = found.values
+                why |= {int(own[row]): reason for row, reason in found.why_missing.items()}
+                begin += len(own)
+        return CheckpointValues(step, values, why), failure
+
+
+def live_probes(wanted: Wanted | None, removed: int = 4) -> tuple[Probe, ...]:
+    """All that can be measured during training, or those asked for; others raise."""
+    chosen = as_probes(list(_LIVE) if wanted is None else wanted, removed=removed)
+    for probe in chosen:
+        if probe.reads == "current, reference":
+            raise ValueError(
+                f"{probe.name} compares with the final weights, which are not known during training: use "
+                "subspace_drift, or `measure` on the checkpoints afterwards"
+            )
+    return chosen
+
+
+_LIVE = tuple(name for name, probe in PROBES.items() if probe.reads != "current, reference")
+
+
+def _task(now: Entry, before: Entry | None) -> CheckpointTask:
+    return CheckpointTask(now, {_PREVIOUS: before or "no measurement before this one"}, frozenset({now.label}))
+
+
+def _own_share(plan: Plan, group: SingleProcess) -> Plan:
+    """The part of the work that this rank does."""
+    if group.count == 1:
+        return plan
+    circuits = {name: _every_nth(circuit, group) for name, circuit in plan.circuits.items()}
+    own = {place: len(range(group.rank, heads, group.count)) for place, heads in plan.heads.items()}
+    return replace(plan, circuits=circuits, heads={place: heads for place, heads in own.items() if heads})
+
+
+def _one_layer(plan: Plan, layer: int) -> Plan:
+    """The part of the work on one layer."""
+    return replace(plan, heads={place: heads for place, heads in plan.heads.items() if place[1] == layer})
+
+
+def _every_nth(circuit: Circuit, group: SingleProcess) -> HeadCircuit:
+    assert isinstance(circuit, HeadCircuit)
+    build = circuit.build
+    return replace(circuit, build=lambda heads: build(heads)[group.rank :: group.count])
 
 
 def _gathered(entry: Entry, names: list[str]) -> Entry:
@@ -115,32 +179,10 @@ def _gathered(entry: Entry, names: list[str]) -> Entry:
     return replace(entry, open=lambda: whole)
 
 
-def _measured_or_missing(work: Plan, task: CheckpointTask) -> tuple[pd.DataFrame, str | None]:
-    """A table, whatever goes wrong: the other ranks do not wait for an explanation."""
+def _measured_or_missing(plan: Plan, task: CheckpointTask) -> tuple[CheckpointValues, str | None]:
+    """Values, whatever goes wrong: the other ranks do not wait for an explanation."""
     try:
-        return measure_checkpoint(work, task)
+        return measure_checkpoint(plan, task)
     except Exception as error:
-        reason = f"{task.now.label}: {type(error).__name__}: {error}"
-        return missing_rows(work, task.now.step, reason), reason
-
-
-def live_probes(names: Sequence[str] | None) -> tuple[str, ...]:
-    """All that can be measured during training, or those named; others raise."""
-    chosen = LIVE if names is None else known_probes(names)
-    for name in chosen:
-        if name not in LIVE:
-            raise ValueError(
-                f"{name} compares with the final weights, which are not known during training: use subspace_drift, "
-                "or `measure` on the checkpoints afterwards"
-            )
-    return tuple(chosen)
-
-
-def _names_by_layer(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[int, list[str]]:
-    """The tensors that each layer is read from; all of them where a function builds a circuit."""
-    names: dict[int, set[str]] = {}
-    for circuit in circuits.values():
-        for layer in circuit.layers:
-            read = circuit.layout.names(layer) if isinstance(circuit, HeadCircuit) else checkpoint
-            names.setdefault(layer, set()).update(read)
-    return {layer: sorted(names[layer]) for layer in sorted(names)}
+        reason = f"{task.current.label}: {type(error).__name__}: {error}"
+        return plan.rows.nothing(task.current.step, reason), reason

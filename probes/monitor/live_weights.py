@@ -39,7 +39,7 @@ class LiveWeights:
         return any(is_sharded(tensor) for tensor in self.now("the model").tensors.values())
 
     def names(self) -> list[str]:
-        """Of all tensors."""
+        """The names of all tensors, those of every shard alike."""
         return list(self.now("the model"))
 
     def must_have(self, names: list[str]) -> None:
@@ -62,10 +62,12 @@ class LiveWeights:
 
 
 def _modules(model: Model) -> Iterable[torch.nn.Module]:
+    """A module and all inside it; a function has none."""
     return model.modules() if isinstance(model, torch.nn.Module) else ()
 
 
 def _as_dict(config: Any) -> dict[str, Any]:
+    """What a config says, whatever library made it; nothing if it is none."""
     if isinstance(config, Mapping):
         return dict(config)
     if hasattr(config, "to_dict"):

@@ -1,4 +1,4 @@
-"""A training run watched while it goes on: two lines in the training script.
+"""A training run measured while it goes on: two lines in the training script.
 
     with probes.Monitor(model) as monitor:
         for batch in data:
@@ -17,30 +17,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from torch import Tensor
 
 from checkpoints import Family
 from probes.circuits import Builder
-from probes.measuring.tables import joined
+from probes.measuring.catalogue import Wanted
+from probes.measuring.rows import CheckpointValues
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
 from probes.monitor.distributed import ElsewhereError, ProcessGroup, SingleProcess, is_bystander
+from probes.monitor.evaluation import Evaluation, preserving_rng_and_mode
 from probes.monitor.guarded_sinks import GuardedSinks
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
-from probes.monitor.preserving import preserving_rng_and_mode
 from probes.monitor.scalar_buffer import ScalarBuffer
 from probes.monitor.sinks import Sink
 from probes.monitor.steps import Steps
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.series.derivatives import norm_curvature
 from probes.series.online import Event
+from probes.series.transitions.transition import transitions_table
 
 logger = logging.getLogger("probes.monitor")
-
-Evaluation = Callable[[], Mapping[str, float]]
 
 _KEPT_ROWS = 500_000
 LOOK_RATIO = 1.1
@@ -51,14 +50,15 @@ class Monitor:
     """Measures a model in training and announces transitions.
 
     model          a module, or a function that gives names and tensors; heads are found as in files
-    circuits, probes, config, family   as for `measure` and `open_run`, where what is found by itself is not right
+    circuits, probes, removed   as for `measure`; distances to the final weights are not among the probes
+    config, family              as for `open_run`, where what is found by itself is not right
     schedule       when to measure: a ratio (log-spaced, the default), an interval in steps, or steps
     budget         the largest share of training time to take; less is measured where that would be exceeded
-    watch          names of the scalars in which transitions are looked for, as patterns; probes have names such as
+    detect_in      names of the scalars in which transitions are looked for, as patterns; probes have names such as
                    "qk.effective_rank" (mean over all heads) and "ov.marginalized_effective_rank.4"
-    alpha          chance of a false announcement in one watched series, over the whole run
+    alpha          chance of a false announcement in one such series, over the whole run
     interventions  steps at which a drop is your own doing, such as of the learning rate
-    on_event       called with every Event; evaluate is called too, and the scalars that it returns are recorded
+    on_event       called with every `Event`; evaluate is called too, and the scalars that it returns are recorded
     sinks          where numbers go, see `probes.monitor.sinks`
     checkpoints    what is written around events, see `AdaptiveCheckpoints`
     step           updates done before, in a run that is taken up again
@@ -76,13 +76,14 @@ class Monitor:
         model: Model,
         *,
         circuits: str | Sequence[str] | Mapping[str, Builder] | None = None,
-        probes: Sequence[str] | None = None,
+        probes: Wanted | None = None,
+        removed: int = 4,
         config: Mapping[str, Any] | None = None,
         family: Family | str | None = None,
         name: str = "live",
         schedule: float | int | Iterable[int] = 1.1,
         budget: float | Budget = 0.01,
-        watch: str | Sequence[str] = "*loss",
+        detect_in: str | Sequence[str] = "*loss",
         alpha: float = 0.01,
         interventions: Sequence[float] = (),
         on_event: Callable[[Event], None] | None = None,
@@ -92,13 +93,14 @@ class Monitor:
         step: int = 0,
     ) -> None:
         self.weights = LiveWeights(model)
-        self.ranks = ProcessGroup() if self.weights.is_sharded else SingleProcess()
-        self.is_active = isinstance(self.ranks, ProcessGroup) or not is_bystander()
+        self.processes = ProcessGroup() if self.weights.is_sharded else SingleProcess()
+        self.is_active = isinstance(self.processes, ProcessGroup) or not is_bystander()
         self.budget = budget if isinstance(budget, Budget) else Budget(budget)
-        self.watched = TrackedScalars(watch, alpha, interventions)
+        self.tracked = TrackedScalars(detect_in, alpha, interventions)
         self.on_event, self.evaluate, self.checkpoints = on_event, evaluate, checkpoints
-        self.sinks = GuardedSinks(sinks if self.is_active and self.ranks.rank == 0 else ())
-        self.events: list[Event] = []
+        self.sinks = GuardedSinks(sinks if self.is_active and self.processes.rank == 0 else ())
+        self.detected: list[Event] = []
+        """What was announced, in this order; `events` is the table of it."""
         self.failure: Exception | None = None
         """The first error in here, if there was one."""
         self.done = step
@@ -106,21 +108,21 @@ class Monitor:
         self.measured = -1
         """The step of the last measurement."""
         self._schedule, self._looks = Steps(schedule), Steps(LOOK_RATIO)
-        self._held = ScalarBuffer()
-        self._tables: deque[pd.DataFrame] = deque()
+        self._buffer = ScalarBuffer()
+        self._measured: deque[CheckpointValues] = deque()
         if not self.is_active:
             return
-        self._measurement = self.ranks.everywhere(
-            LiveMeasurement, self.weights, name, circuits, probes, config, family, self.ranks
+        self._measurement = self.processes.everywhere(
+            LiveMeasurement, self.weights, name, circuits, probes, removed, config, family, self.processes
         )
-        self.ranks.everywhere(self.weights.must_have, self.ranks.first(self.weights.names))
+        self.processes.everywhere(self.weights.must_have, self.processes.first(self.weights.names))
         import scipy.optimize
         import scipy.special  # noqa: F401 (slow to import, and the first look should not be)
 
         for steps in (self._schedule, self._looks):
             steps.start(step)
         if checkpoints:
-            checkpoints.start(step, self._measurement.run, self.ranks)
+            checkpoints.start(step, self._measurement.run, self.processes)
         with self.budget.spending():
             self._guarded(self._weights_changed, step)
 
@@ -134,34 +136,43 @@ class Monitor:
             return
         with self.budget.spending():
             if scalars:
-                self._guarded(self._hold, self.done - 1, scalars)
+                self._guarded(self._add, self.done - 1, scalars)
             self._guarded(self._weights_changed, self.done)
 
     def log(self, step: int | None = None, **scalars: float | Tensor) -> None:
         """Scalars of the weights after `step` updates (those done so far): an evaluation, for instance."""
         if self.is_active:
             with self.budget.spending():
-                self._guarded(self._hold, self.done if step is None else step, scalars)
+                self._guarded(self._add, self.done if step is None else step, scalars)
 
     @property
     def table(self) -> pd.DataFrame:
         """What was measured, as `measure` gives it; beyond half a million rows, the latest ones."""
-        return joined(list(self._tables), self._measurement.attrs) if self._tables else pd.DataFrame()
+        return self._measurement.table(list(self._measured)) if self._measured else pd.DataFrame()
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """What was detected, ordered by step: the columns of `find_transitions`, then metric and detected_at.
+
+        detected_at is the number of updates made when it was announced.
+        """
+        return transitions_table(self.detected, Event)
 
     def series(self, name: str) -> pd.Series:
         """A scalar or a probe's mean over heads ("ov.norm"), by step; long ones averaged over short stretches."""
-        self._guarded(self._hand_on)
-        if name not in self.watched.records:
-            raise KeyError(f"no scalar is called {name!r}; there are {', '.join(self.watched.records) or 'none yet'}")
-        record = self.watched.records[name]
+        self._guarded(self._flush)
+        if name not in self.tracked.records:
+            raise KeyError(f"no scalar is called {name!r}; there are {', '.join(self.tracked.records) or 'none yet'}")
+        record = self.tracked.records[name]
         return pd.Series(record.values, index=pd.Index(record.steps, name="step"), name=name)
 
     def autocorrelation_curvature(self, name: str = "loss") -> pd.DataFrame:
-        """Of a watched scalar, as far as it is known: lag and curvature, see `loss_autocorrelation_curvature`."""
-        self._guarded(self._hand_on)
-        if name not in self.watched.autocorrelations:
-            raise KeyError(f"{name!r} is not watched; {', '.join(self.watched.autocorrelations) or 'nothing'} is")
-        return self.watched.autocorrelations[name].curvature()
+        """Of a scalar that `detect_in` names, so far: lag and curvature, see `loss_autocorrelation_curvature`."""
+        self._guarded(self._flush)
+        if name not in self.tracked.autocorrelations:
+            known = ", ".join(self.tracked.autocorrelations) or "none yet"
+            raise KeyError(f"{name!r} is no scalar in which transitions are looked for (detect_in); there are {known}")
+        return self.tracked.autocorrelations[name].curvature()
 
     def norm_curvature(self, circuit: str = "ov") -> pd.Series:
         """Of the mean norm of a circuit over all heads, by step."""
@@ -176,37 +187,37 @@ class Monitor:
         if not self.is_active:
             return
         with self.budget.spending():
-            self._guarded(self._hand_on)
-            if self.measured != self.done and self.ranks.first(self.budget.affords, "measurement"):
+            self._guarded(self._flush)
+            if self.measured != self.done and self.processes.first(self.budget.affords, "measurement"):
                 self._guarded(self._measure, self.done)
             self._guarded(self._look, self.done)
             if self.checkpoints:
-                self._guarded(self.checkpoints.close, self.done, self.weights, self.ranks)
+                self._guarded(self.checkpoints.close, self.done, self.weights, self.processes)
             self.sinks.close()
         self.is_active = False
         logger.info("monitored %d updates in %s", self.done, self.budget)
 
     def break_off(self) -> None:
-        """Hand on what is held and close the sinks, without another look at the weights: they are no longer certain.
+        """Flush what is buffered and close the sinks, without another look at the weights: they are no longer certain.
 
         For a training that raised, perhaps halfway through an update and in one process only: this waits for nobody.
         """
         if self.is_active:
             self.is_active = False
-            self._guarded(self._hand_on)
+            self._guarded(self._flush)
             if self.checkpoints:
                 self._guarded(self.checkpoints.abandon)
             self.sinks.close()
 
     def __enter__(self) -> "Monitor":
-        """The monitor itself."""
+        """The monitor itself, which measured the first weights when it was made."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close; where training went wrong on one rank, without the others, which may not know it."""
-        if error is None or self.ranks.count == 1:
+        if error is None or self.processes.count == 1:
             self.close()
         else:
             self.break_off()
@@ -229,16 +240,18 @@ class Monitor:
                 self.failure = error
 
     def _weights_changed(self, step: int) -> None:
+        """Write, look and measure, whatever is due now."""
         if self.checkpoints:
-            self._guarded(self.checkpoints.step, step, self.weights, self.ranks)
+            self._guarded(self.checkpoints.step, step, self.weights, self.processes)
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
         if look_is_due:
             self._guarded(self._look, step)
-        if is_due and self.ranks.first(self._affords, "measurement"):
+        if is_due and self.processes.first(self._affords, "measurement"):
             self._guarded(self._measure, step)
 
     def _affords(self, kind: str) -> bool:
-        looks = [_look_at(name) for name in self.watched.detectors]  # being told comes before measuring
+        """Whether there is time for it; the first time that there is not, this is said."""
+        looks = [_look_at(name) for name in self.tracked.detectors]  # being told comes before measuring
         can = self.budget.affords(kind, besides=looks if kind == "measurement" else [])
         if not can and sum(self.budget.left_out.values()) == 1:
             logger.warning(
@@ -251,86 +264,80 @@ class Monitor:
         return can
 
     def _measure(self, step: int) -> None:
+        """Measure on all ranks; the first takes in what they found."""
         with self.budget.spending("measurement"):
-            rows, failure = self._measurement.measure(step)
+            found, failure = self._measurement.measure(step)
             self.measured = step
-            self.ranks.first(self._take_in, step, rows, failure)
+            self.processes.first(self._take_in, found, failure)
 
-    def _take_in(self, step: int, rows: pd.DataFrame, failure: str | None) -> None:
-        self._keep(rows)
-        self.watched.add(step, _means(rows))
-        self.sinks.rows(rows)
+    def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
+        """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
+        self._keep(found)
+        self.tracked.add(found.step, self._measurement.rows.means(found), kinds=("cliff", "dip"))
+        if self.sinks.sinks:
+            self.sinks.rows(self._measurement.table([found]))
         if failure:
             raise RuntimeError(failure)
 
-    def _keep(self, rows: pd.DataFrame) -> None:
-        self._tables.append(rows)
-        while len(self._tables) > 1 and sum(map(len, self._tables)) > _KEPT_ROWS:
-            self._tables.popleft()
+    def _keep(self, found: CheckpointValues) -> None:
+        """Add to the table, of which the oldest measurements go where it is too long."""
+        self._measured.append(found)
+        while len(self._measured) > 1 and sum(len(one.values) for one in self._measured) > _KEPT_ROWS:
+            self._measured.popleft()
 
     def _look(self, step: int) -> None:
         """Look for transitions; the first rank does, and all act on what it finds."""
-        for event in self.ranks.first(self._found, step):
+        for event in self.processes.first(self._found, step):
             self._announce(event)
 
     def _found(self, step: int) -> list[Event]:
-        self._guarded(self._hand_on)
+        """What is new in the series that there is time to look at."""
+        self._guarded(self._flush)
         found: list[Event] = []
-        for name, detector in self.watched.ready().items():
+        for name, detector in self.tracked.ready().items():
             if self._affords(_look_at(name)):
                 with self.budget.spending(_look_at(name)):
                     found += detector.look(step)
         return found
 
     def _announce(self, event: Event) -> None:
-        self.events.append(event)
-        if self.ranks.rank == 0:
+        """Tell everybody who asked to be told. What they do with it does not count as the monitor's time."""
+        self.detected.append(event)
+        if self.processes.rank == 0:
             logger.warning("%s", event)
             self.sinks.event(event)
         with self.budget.not_ours():
             if self.checkpoints:
-                self._guarded(self.checkpoints.event, event, self.ranks)
+                self._guarded(self.checkpoints.event, event, self.processes)
             if self.on_event:
                 self._guarded(self.on_event, event)
             if self.evaluate:
                 self._guarded(self._evaluate, self.evaluate)
 
     def _evaluate(self, evaluate: Evaluation) -> None:
+        """Record what the user's evaluation gives, of the weights as they are now."""
         with preserving_rng_and_mode(self.weights.model):
             scalars = dict(evaluate())
-        self._hold(self.done, scalars)
+        self._add(self.done, scalars)
 
-    def _hold(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
-        self._held.add(step, scalars, keep=self.ranks.rank == 0)
-        if self._held.is_due:
-            self._hand_on()
+    def _add(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
+        """Buffer scalars, and flush if that is due."""
+        self._buffer.add(step, scalars, keep=self.processes.rank == 0)
+        if self._buffer.is_due:
+            self._flush()
 
-    def _hand_on(self) -> None:
-        """Scalars held so far to the records and the sinks."""
-        for step, scalars in self._held.take():
-            self._guarded(self._hand_on_one, step, scalars)  # one that is no number costs no other
+    def _flush(self) -> None:
+        """Bring the scalars buffered so far to the records and the sinks."""
+        for step, scalars in self._buffer.flush():
+            self._guarded(self._record, step, scalars)  # one that is no number costs no other
 
-    def _hand_on_one(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
+    def _record(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
+        """Bring the scalars of one step to the records and the sinks, as numbers."""
         numbers = {name: float(value) for name, value in scalars.items()}
         self.sinks.scalars(step, numbers)
-        self.watched.add(step, numbers)
+        self.tracked.add(step, numbers)
 
 
 def _look_at(name: str) -> str:
     """What looking at a series is called in the budget."""
     return f"look at {name}"
-
-
-def _means(rows: pd.DataFrame) -> dict[str, float]:
-    """The mean over all heads of each probe of each circuit, by a name such as "qk.effective_rank"."""
-    found: dict[tuple[str, str, int | None], list[float]] = {}
-    columns = (rows[name].tolist() for name in ("circuit", "probe", "component", "value"))
-    for circuit, probe, component, value in zip(
-        *columns, strict=True
-    ):  # ten times faster than grouping, if it is small
-        if value == value:
-            found.setdefault((circuit, probe, None if component is pd.NA else component), []).append(value)
-    return {
-        f"{circuit}.{probe}" + ("" if component is None else f".{component}"): float(np.mean(values))
-        for (circuit, probe, component), values in found.items()
-    }

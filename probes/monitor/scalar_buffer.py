@@ -19,19 +19,19 @@ class ScalarBuffer:
         self._since = time.monotonic()
 
     def add(self, step: int, scalars: Mapping[str, float | Tensor], *, keep: bool) -> None:
-        """Hold them, if they are to be kept; what is spread over several processes is gathered by all of them."""
-        held: dict[str, float | Tensor] = {
+        """Buffer them, if they are to be kept; what is spread over several processes is gathered by all of them."""
+        whole: dict[str, float | Tensor] = {
             name: gathered(value).clone() if isinstance(value, Tensor) else value for name, value in scalars.items()
         }
         if keep:
-            self._scalars.append((step, held))
+            self._scalars.append((step, whole))
 
     @property
     def is_due(self) -> bool:
-        """Whether enough were held for long enough."""
+        """Whether it is time to flush: there are many of them, or the last time was more than a second ago."""
         return len(self._scalars) >= _MOST or time.monotonic() - self._since > _SECONDS
 
-    def take(self) -> list[tuple[int, dict[str, float | Tensor]]]:
-        """All of them; they are no longer held."""
-        held, self._scalars, self._since = self._scalars, [], time.monotonic()
-        return held
+    def flush(self) -> list[tuple[int, dict[str, float | Tensor]]]:
+        """All of them, oldest first; the buffer is empty then."""
+        scalars, self._scalars, self._since = self._scalars, [], time.monotonic()
+        return scalars

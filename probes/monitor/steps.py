@@ -35,6 +35,7 @@ class Steps:
         return True
 
     def _after(self, step: int) -> float:
+        """The next step that is due after this one."""
         if self._listed is not None:
             return self._listed_after(step)
         if isinstance(self.by, float):
@@ -42,6 +43,7 @@ class Steps:
         return (step // self.by + 1) * self.by
 
     def _listed_after(self, step: int) -> float:
+        """The next of the given steps; infinity after the last."""
         assert self._listed is not None
         place = bisect_right(self._listed, step)
         return self._listed[place] if place < len(self._listed) else math.inf

@@ -48,6 +48,7 @@ class MonitorRows:
         return self._table
 
     def _parsed(self) -> pd.DataFrame:
+        """The lines as a table; of a step that was measured twice, the later row of each number."""
         text = "\n".join(line for step in sorted(self._lines) for line in self._lines[step])
         rows = pd.read_csv(StringIO(text), names=COLUMNS, dtype={"component": "Int64"})
         return rows.drop_duplicates(["step", "layer", "head", "circuit", "probe", "component"], keep="last")
@@ -76,9 +77,9 @@ class NewestCheckpoint:
         """Measure now. What cannot be measured is a problem to be shown, whatever it is."""
         began, steps = time.monotonic(), run.steps[-2:]
         newest = replace(run, entries=[entry for entry in run.entries if entry.step in steps])
-        names = [name for name, probe in PROBES.items() if probe.reads != "now and reference"]
+        names = [name for name, probe in PROBES.items() if probe.reads != "current, reference"]
         try:
-            self.table = measure(newest, probes=names, audit=False)
+            self.table = measure(newest, probes=names, drift_over="previous", audit=False)
             self.problem = next(iter(self.table.attrs["failed"].values()), None)
         except Exception as error:
             self.problem = f"{type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ from probes.watch.curve import Curve
 
 
 class Metrics:
-    """Scalars as they come."""
+    """The scalars of a run as they come, in bounded memory."""
 
     def __init__(self) -> None:
         self.last_step: int | None = None
@@ -29,7 +29,7 @@ class Metrics:
         return f"in {self.main}, looked for here" if self._detector else ""
 
     def add_line(self, line: str) -> None:
-        """A line of metrics.jsonl."""
+        """A line of metrics.jsonl; one that is damaged is counted and left out."""
         try:
             scalars = json.loads(line)
             step = int(scalars.pop("step"))
@@ -40,7 +40,7 @@ class Metrics:
         self.add(step, numbers)
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """The scalars of a step."""
+        """The scalars of a step; transitions are looked for in the main one, if it is a loss."""
         self.last_step = step if self.last_step is None else max(step, self.last_step)
         for name, value in scalars.items():
             self.latest[name] = step, value
@@ -52,6 +52,7 @@ class Metrics:
             self._detect(self.main, step, scalars[self.main])
 
     def _detect(self, name: str, step: int, value: float) -> None:
+        """One more value of the main scalar, and a look at its course if that is due."""
         if self._detector is None or self._detector.metric != name:
             self._detector, self._detected = Detector(name, kinds=("cliff",)), -1
         if step <= self._detected or not math.isfinite(value):

@@ -52,6 +52,7 @@ class OtherRunReader:
         )
 
     def _state(self) -> str:
+        """What is known of who is at work on it: others lock nothing, so only that it grew."""
         if self._grew is None:
             return "cannot be told of this kind of run; no new checkpoint while watching"
         return f"the last new checkpoint came {time.monotonic() - self._grew:.0f} s ago"

@@ -32,6 +32,7 @@ class Reader:
         return found
 
     def _read(self, waits: bool) -> Snapshot:
+        """Find out what is there, and let the reader of such a thing read it."""
         try:
             names = os.listdir(self.path)
         except NotADirectoryError:
@@ -50,9 +51,11 @@ class Reader:
         return found or self._nothing("is just being replaced by another run")
 
     def _absent(self) -> Snapshot:
+        """Nothing is there: not yet, or not any more, and then what was read last is still shown."""
         if self._last is None or not self._last.name:
             return self._nothing("does not exist yet: waiting for it")
         return replace(self._last, state="gone: the directory was there and is not any more. What was read last:")
 
     def _nothing(self, state: str) -> Snapshot:
+        """A snapshot that only says why there is nothing to show."""
         return Snapshot(source=str(self.path), state=state, read_at=time.monotonic())

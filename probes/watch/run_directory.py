@@ -1,5 +1,9 @@
-"""Reading our run directory while somebody writes it: one listing a poll, and of every file only what is new."""
+"""Reading our run directory while somebody writes it: one listing a poll, and of every file only what is new.
 
+Whether somebody is writing it is seen from the lock on run.json, which the system frees when the writer dies.
+"""
+
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -17,7 +21,6 @@ from probes.watch.measured import MonitorRows, NewestCheckpoint
 from probes.watch.metrics import Metrics
 from probes.watch.snapshot import Snapshot
 from probes.watch.tail import Tail
-from probes.watch.writer import is_locked
 
 _SPEED_OVER = 60.0  # seconds
 
@@ -43,7 +46,7 @@ class RunDirectoryReader:
             return None
         self._read_metrics()
         table, table_source, problem = self._measurement(names, waits)
-        events, events_source = self._announced(names)
+        events, events_source = self._detected(names)
         metrics, steps = self._metrics, list(files_named(self.path, names, "step"))
         damaged = f"{METRICS_FILE}: {metrics.damaged} damaged lines are left out" if metrics.damaged else None
         return Snapshot(
@@ -69,6 +72,7 @@ class RunDirectoryReader:
         )
 
     def _read_metrics(self) -> None:
+        """Take in the metrics that are new; all of them again, if their file was replaced or cut back."""
         lines = self._metrics_tail.read()
         if self._metrics_tail.began_again:
             self._metrics = Metrics()
@@ -84,6 +88,7 @@ class RunDirectoryReader:
                 self._seen.popleft()
 
     def _state(self, locked: bool | None) -> str:
+        """Whether somebody is at work on it, in words."""
         if locked or self._grew:  # a lock may not be seen from another machine; what is written is
             return "being written"
         if locked is None:
@@ -114,7 +119,8 @@ class RunDirectoryReader:
             self._newest.measure(run) if waits else self._newest.follow(run)
         return self._newest.table, "here", self._newest.problem
 
-    def _announced(self, names: Sequence[str]) -> tuple[tuple[Event, ...], str]:
+    def _detected(self, names: Sequence[str]) -> tuple[tuple[Event, ...], str]:
+        """Transitions, and who looked for them: the run's monitor, or else this reader."""
         if EVENTS_FILE not in names:
             return tuple(self._metrics.events), self._metrics.events_source
         lines = self._events_tail.read()
@@ -126,8 +132,28 @@ class RunDirectoryReader:
         return tuple(self._events), "announced by the run's monitor"
 
     def _run(self, names: Sequence[str]) -> Run:
+        """The checkpoints among these files as a run that can be measured."""
         return described(self.path, self._description, files_named(self.path, names, "step"))
 
 
+def is_locked(run_file: Path) -> tuple[bool | None, os.stat_result]:
+    """True or False, or None where the file system cannot say; and what the file itself looks like.
+
+    Asking takes the lock for an instant, shared with others who ask; a writer that begins just then tries again.
+    """
+    with open(run_file, "rb") as file:
+        stat = os.fstat(file.fileno())
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True, stat
+        except (ImportError, OSError):
+            return None, stat
+        return False, stat
+
+
 def _rate(number: float) -> str:
+    """Three digits, and more where they come before the point."""
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"

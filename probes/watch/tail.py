@@ -51,6 +51,7 @@ class Tail:
         return [line.decode(errors="replace") for line in lines]
 
     def _find_beginning(self, stat: os.stat_result) -> None:
+        """Where to read on from: after what was read, or anew if this is another file or a shorter one."""
         is_new = self._inode is None
         self.began_again = not is_new and (stat.st_ino != self._inode or stat.st_size < self._offset)
         if is_new or self.began_again:

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from probes.measuring.tables import mean_over_layers
 from probes.series.online import Event
+from probes.watch.curve import sparkline
 from probes.watch.snapshot import Snapshot
-from probes.watch.sparkline import sparkline
 
 _WIDTH = 48  # of the sparkline
 _MOST_METRICS = 12
@@ -45,12 +45,14 @@ def view(snapshot: Snapshot, *, log_steps: bool = True) -> RenderableType:
 
 
 def _written(snapshot: Snapshot) -> str:
+    """How long ago metrics were last written, if it is known."""
     if snapshot.written is None:
         return ""
     return f"last logged {_ago(time.time() - snapshot.written)}"
 
 
 def _ago(seconds: float) -> str:
+    """In the largest unit of which there are at least two."""
     for unit, length in (("days", 86400), ("hours", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit} ago"
@@ -58,6 +60,7 @@ def _ago(seconds: float) -> str:
 
 
 def _add_metrics(facts: Table, snapshot: Snapshot, log_steps: bool) -> None:
+    """A line for each scalar, the main one first and with its curve."""
     others = [name for name in snapshot.latest if name != snapshot.main]
     for name in [*([snapshot.main] if snapshot.main else []), *others[:_MOST_METRICS]]:
         step, value = snapshot.latest[name]
@@ -71,6 +74,7 @@ def _add_metrics(facts: Table, snapshot: Snapshot, log_steps: bool) -> None:
 
 
 def _axis(curve: list[tuple[float, float]], log_steps: bool) -> str:
+    """What the ends of the curve's two axes are."""
     first, last = curve[0][0], curve[-1][0]
     low, high = min(value for _, value in curve), max(value for _, value in curve)
     scale = "log scale" if log_steps else "linear scale"
@@ -119,6 +123,7 @@ def _why_missing(rows: pd.DataFrame) -> list[RenderableType]:
 
 
 def _change(values: list[float]) -> str:
+    """From the first to the last value, with its sign; nothing where one of them is missing."""
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
         return ""
     change = values[-1] - values[0]
@@ -126,11 +131,12 @@ def _change(values: list[float]) -> str:
 
 
 def _events(events: tuple[Event, ...], source: str) -> list[RenderableType]:
+    """A title and a table of the latest ones; or that somebody looked and found none."""
     if not events:
         return [Text(f"no transitions so far ({source})", style="dim")]
     shown = Table(box=None, padding=(0, 2), header_style="dim")
-    for name in ("kind", "of", "step", "95 % interval", "announced at", "p"):
-        shown.add_column(name, justify="left" if name in ("kind", "of") else "right")
+    for name in ("kind", "metric", "step", "95 % interval", "detected at", "p"):
+        shown.add_column(name, justify="left" if name in ("kind", "metric") else "right")
     for event in events[-_MOST_EVENTS:]:
         interval = f"{event.low:.0f} to {event.high:.0f}"
         shown.add_row(
@@ -141,4 +147,5 @@ def _events(events: tuple[Event, ...], source: str) -> list[RenderableType]:
 
 
 def _number(value: float) -> str:
+    """Four digits, or that there is none."""
     return f"{value:.4g}" if math.isfinite(value) else "missing"

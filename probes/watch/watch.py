@@ -31,7 +31,7 @@ def once(path: str | Path, *, measures: bool = True) -> Snapshot:
 def watch(
     path: str | Path, console: Console, *, interval: float, measures: bool = True, log_steps: bool = True
 ) -> None:
-    """Show it until Ctrl-C."""
+    """Show what is at the path, and go on showing it as it changes, until Ctrl-C."""
     polled = Polled(Reader(path, measures=measures), interval)
     polled.start()
     try:
@@ -56,7 +56,7 @@ class Polled:
         self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to poll, at once and then at every interval."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -80,6 +80,7 @@ class Polled:
         return Group(view(snapshot, log_steps=log_steps), *parts)
 
     def _poll(self) -> None:
+        """Keep the newest snapshot, or why there is none, until `stop`; in the thread."""
         while not self._stopped.is_set():
             try:
                 self.snapshot = self.reader.poll()

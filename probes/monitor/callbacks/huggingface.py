@@ -13,8 +13,8 @@ evaluated, the norm of the gradient and the learning rate to the weights before 
 progress are left out, and so is the summary at the end. A loss of exactly 0 is taken as missing unless
 logging_nan_inf_filter=False: with it, the Trainer's default, that is what is logged where the loss is not a number.
 
-The end: where training raises, the Trainer tells nobody. Scalars still held (a second's worth) are then handed on, and
-the sinks closed, when the callback is no longer used or Python ends; the weights, which may be halfway through an
+The end: where training raises, the Trainer tells nobody. Scalars still buffered (a second's worth) are then flushed,
+and the sinks closed, when the callback is no longer used or Python ends; the weights, which may be halfway through an
 update, are not measured again. Nor are they where the Trainer has put the best ones in their place
 (load_best_model_at_end). A second `train()` with the same callback has a new monitor and the same sinks, closed.
 """
@@ -27,9 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
-from probes.monitor.callbacks.announced import EventPoll
-from probes.monitor.callbacks.later import MonitorSettings
-from probes.monitor.callbacks.once import FirstValuePerStep
+from probes.monitor.callbacks.shared import EventPoll, FirstValuePerStep, MonitorSettings
 from probes.monitor.monitor import Monitor
 
 try:
@@ -47,7 +45,7 @@ _OF_THE_LAST_UPDATE = ("grad_norm", "learning_rate")
 class MonitorCallback(TrainerCallback):
     """Keyword arguments are those of `probes.Monitor`, all but model and step.
 
-    save_on_event      let the Trainer write a checkpoint of its own, from which it can resume, at every announcement;
+    save_on_event      let the Trainer write a checkpoint of its own, from which it can resume, at every event;
                        save_total_limit counts it as any other
     evaluate_on_event  let it evaluate there too
     """
@@ -55,9 +53,9 @@ class MonitorCallback(TrainerCallback):
     def __init__(self, *, save_on_event: bool = False, evaluate_on_event: bool = False, **settings: Any) -> None:
         self.save_on_event, self.evaluate_on_event = save_on_event, evaluate_on_event
         self.monitor: Monitor | None = None
-        """Of the training that goes on, or of the last."""
-        self._later = MonitorSettings(settings)
-        self._broken_off: weakref.finalize | None = None
+        """The one of the training that goes on, or of the last."""
+        self._settings = MonitorSettings(settings)
+        self._break_off_at_exit: weakref.finalize | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -68,11 +66,11 @@ class MonitorCallback(TrainerCallback):
                 "evaluate_on_event needs an eval_dataset, and with eval_strategy='no' the Trainer may have none: "
                 "pass eval_strategy='steps', and a large eval_steps to evaluate at events only"
             )
-        if self._broken_off:
-            self._broken_off.detach()  # the training before raised and is begun again: its sinks are needed
-        self.monitor = self._later.begin(kwargs["model"], state.global_step)
-        self._broken_off = weakref.finalize(self, self.monitor.break_off)
-        self._announced, self._once = EventPoll(self.monitor), FirstValuePerStep(self.monitor)
+        if self._break_off_at_exit:
+            self._break_off_at_exit.detach()  # the training before raised and is begun again: its sinks are needed
+        self.monitor = self._settings.begin(kwargs["model"], state.global_step)
+        self._break_off_at_exit = weakref.finalize(self, self.monitor.break_off)
+        self._event_poll, self._first_values = EventPoll(self.monitor), FirstValuePerStep(self.monitor)
         self._logged = state.global_step
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -80,7 +78,7 @@ class MonitorCallback(TrainerCallback):
         if self.monitor is None:
             return
         self.monitor.step(step=state.global_step)
-        if (self.save_on_event or self.evaluate_on_event) and self._announced.at(state.global_step):
+        if (self.save_on_event or self.evaluate_on_event) and self._event_poll.at(state.global_step):
             control.should_save |= self.save_on_event
             control.should_evaluate |= self.evaluate_on_event
 
@@ -99,7 +97,7 @@ class MonitorCallback(TrainerCallback):
         if args.logging_nan_inf_filter and numbers.get("loss") == 0:
             numbers["loss"] = float("nan")
         for step, scalars in _by_step(numbers, self._logged, state.global_step).items():
-            self._once.log(step, scalars)
+            self._first_values.log(step, scalars)
         if "loss" in numbers:
             self._logged = state.global_step
 
@@ -107,9 +105,9 @@ class MonitorCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Close; the last weights are measured if they are still there."""
-        if self.monitor is None or self._broken_off is None:
+        if self.monitor is None or self._break_off_at_exit is None:
             return
-        self._broken_off.detach()
+        self._break_off_at_exit.detach()
         if args.load_best_model_at_end and state.best_model_checkpoint is not None:
             self.monitor.break_off()
         else:

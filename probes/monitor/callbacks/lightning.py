@@ -11,7 +11,7 @@ a validation logs belongs to the weights that were validated, and the sanity che
 
 The end: the last weights are measured when training ends, so list this callback before others that replace them there
 (StochasticWeightAveraging). Where training raises or is interrupted the weights may be halfway through an update: then
-what is held is handed on and the sinks are closed, and no more is measured.
+what is buffered is flushed and the sinks are closed, and no more is measured.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probes.monitor.callbacks.later import MonitorSettings
-from probes.monitor.callbacks.once import FirstValuePerStep
+from probes.monitor.callbacks.shared import FirstValuePerStep, MonitorSettings
 from probes.monitor.monitor import Monitor
 
 try:
@@ -35,28 +34,28 @@ class MonitorCallback(Callback):
 
     def __init__(self, **settings: Any) -> None:
         self.monitor: Monitor | None = None
-        """Of the training that goes on, or of the last."""
-        self._later = MonitorSettings(settings)
+        """The one of the training that goes on, or of the last."""
+        self._settings = MonitorSettings(settings)
         self._losses: list[Tensor] = []
         self._known: dict[str, Tensor] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the monitor, of the weights before the first update."""
-        self.monitor = self._later.begin(pl_module, trainer.global_step)
-        self._once = FirstValuePerStep(self.monitor)
+        self.monitor = self._settings.begin(pl_module, trainer.global_step)
+        self._first_values = FirstValuePerStep(self.monitor)
         self._losses.clear()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Keep the loss, and if an update was made hand on the mean: it is of the weights before the update."""
+        """Keep the loss, and if an update was made log the mean: it is of the weights before the update."""
         if self.monitor is None:
             return
         divided_by = trainer.accumulate_grad_batches  # 1 with manual optimization: Lightning refuses more
         self._losses += [loss * divided_by for loss in _losses(outputs)]
         if trainer.global_step > self.monitor.done:
             if self._losses:
-                self._once.log(self.monitor.done, {"loss": torch.stack(self._losses).mean()})
+                self._first_values.log(self.monitor.done, {"loss": torch.stack(self._losses).mean()})
                 self._losses.clear()
             self.monitor.step(step=trainer.global_step)
 
@@ -73,15 +72,15 @@ class MonitorCallback(Callback):
             for name, value in trainer.callback_metrics.items()
             if value is not self._known.get(name) and value.numel() == 1
         }
-        self._once.log(trainer.global_step, new)
+        self._first_values.log(trainer.global_step, new)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Close; the last weights are measured."""
+        """Close the monitor; the last weights are measured."""
         if self.monitor is not None:
             self.monitor.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Hand on what is held."""
+        """Flush what is buffered; the weights may be halfway through an update and are left alone."""
         if self.monitor is not None:
             self.monitor.break_off()
 

@@ -1,8 +1,8 @@
-"""Three CSV files that any program reads: what was logged, what was measured, what was announced.
+"""Three CSV files that any program reads: what was logged, what was measured, what was detected.
 
     scalars.csv   step, name, value: one line per scalar, so that a new scalar needs no new column
     probes.csv    the columns of `probes.measuring.tables`, one line per number
-    events.csv    one line per announcement
+    events.csv    the columns of `Monitor.events`, one line per event, in the order in which they were detected
 
 A missing value is an empty field.
 """
@@ -20,8 +20,8 @@ import pandas as pd
 from checkpoints.files.checkpoint import abridged
 from probes.measuring.tables import COLUMNS
 from probes.monitor.sinks.lines import Lines
-from probes.monitor.sinks.missing import finite_rows
-from probes.monitor.sinks.resumable import Resumable, first_step
+from probes.monitor.sinks.sink import Resumable, first_step
+from probes.monitor.sinks.values import finite_rows
 from probes.series.online import Event
 
 
@@ -31,7 +31,7 @@ class RowsAsCSV(Resumable):
     _rows: Lines
 
     def rows(self, table: pd.DataFrame) -> None:
-        """A line per number."""
+        """A line per number, written at once."""
         if len(table):
             self.at(first_step(table))
             self._rows.add(table_as_csv(table))
@@ -59,18 +59,18 @@ class CSV(RowsAsCSV):
             lines.begin(step)
 
     def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """A line per scalar."""
+        """A line per scalar, written within about a second."""
         self.at(step)
         self._scalars.add(as_csv((step, name, _field(value)) for name, value in scalars.items()))
 
     def event(self, event: Event) -> None:
-        """A line."""
+        """A line, written at once: somebody may wait for it."""
         self.at(event.detected_at)
         self._events.add(as_csv([[_field(value) for value in astuple(event)]]))
         self._events.flush()
 
     def close(self) -> None:
-        """Write what is still held."""
+        """Write what is still buffered."""
         for lines in (self._scalars, self._rows, self._events):
             lines.flush()
 
@@ -96,8 +96,10 @@ def as_csv(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _field(value: Any) -> Any:
+    """What is not finite is an empty field."""
     return "" if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _column(number: int) -> Callable[[str], int]:
+    """Reads the step of a line, which is in the column of this number."""
     return lambda line: int(next(csv.reader([line]))[number])

@@ -1,8 +1,9 @@
 """A text file that grows by whole lines while somebody reads it, and outlives a full disk and a kill.
 
-Lines are held for about a second and appended in one write, so that a call costs microseconds. What cannot be written
-is held, tried again a second later and complained about each time; what is still held at the end of the process is
-written then. A kill costs the last second, and at most leaves half a line, which the next writer drops.
+Lines are buffered for about a second and appended in one write, so that a call costs microseconds. What cannot be
+written stays in the buffer, is tried again a second later and complained about each time; what is still there at the
+end of the process is written then. A kill costs the last second, and at most leaves half a line, which the next writer
+drops.
 """
 
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from checkpoints.layout import write_text
 
 _SECONDS = 1.0
-_MOST_HELD = 2**24  # bytes: hours of scalars, and nothing beside a model
+_MOST_BYTES = 2**24  # in the buffer: hours of scalars, and nothing beside a model
 
 
 class Lines:
@@ -26,9 +27,9 @@ class Lines:
 
     def __init__(self, path: Path, step_of: Callable[[str], int], header: str = "") -> None:
         self.path, self.step_of, self.header = path, step_of, header
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._tried = time.monotonic()
-        self._last_words = weakref.finalize(self, _say_last_words, path, self._held, os.getpid())
+        self._at_exit = weakref.finalize(self, _flush_at_exit, path, self._buffer, os.getpid())
 
     def begin(self, step: int) -> None:
         """Keep what an earlier process wrote of the steps before this one: the rest comes again."""
@@ -42,44 +43,48 @@ class Lines:
 
     def add(self, text: str) -> None:
         """One or several whole lines, written within about a second if more come."""
-        if len(self._held) > _MOST_HELD:
-            self._try_again()
-            raise OSError(f"{self.path}: {_MOST_HELD >> 20} MB could not be written and are held; this is lost: {text}")
-        self._held += text.encode()
-        self._try_again()
+        if len(self._buffer) > _MOST_BYTES:
+            self._flush_if_due()
+            raise OSError(
+                f"{self.path}: {_MOST_BYTES >> 20} MB could not be written and are held; this is lost: {text}"
+            )
+        self._buffer += text.encode()
+        self._flush_if_due()
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write what is in the buffer."""
         self._tried = time.monotonic()
         try:
-            _append(self.path, self._held)
+            _append(self.path, self._buffer)
         except OSError as error:
             raise OSError(
-                f"{self.path} could not be written: {error}. {len(self._held)} bytes are held and tried again: "
+                f"{self.path} could not be written: {error}. {len(self._buffer)} bytes are held and tried again: "
                 "make room, or write elsewhere"
             ) from error
 
-    def _try_again(self) -> None:
+    def _flush_if_due(self) -> None:
+        """Write if the last try was more than a second ago, whether or not it worked."""
         if time.monotonic() - self._tried > _SECONDS:
             self.flush()
 
     def _step_of(self, line: str) -> int:
+        """The step of a line; one that has none is damage, and the file is named."""
         try:
             return self.step_of(line)
         except (ValueError, KeyError, IndexError) as error:
             raise ValueError(f"{self.path} is damaged at {line!r} ({error}). Move it away") from None
 
 
-def _append(path: Path, held: bytearray) -> None:
+def _append(path: Path, buffer: bytearray) -> None:
     """Write and forget: what was written is forgotten even where the rest could not be."""
-    if held:
+    if buffer:
         with open(path, "ab", buffering=0) as file:
-            while held:
-                del held[: file.write(held)]
+            while buffer:
+                del buffer[: file.write(buffer)]
 
 
-def _say_last_words(path: Path, held: bytearray, process: int) -> None:
-    """Nobody is there any more to be told of an error. What a forked process holds is a copy, not its to write."""
+def _flush_at_exit(path: Path, buffer: bytearray, process: int) -> None:
+    """Nobody is there any more to be told of an error. The buffer of a forked process is a copy, not its to write."""
     if os.getpid() == process:
         with suppress(OSError):
-            _append(path, held)
+            _append(path, buffer)

@@ -11,8 +11,8 @@ import pandas as pd
 
 from probes.measuring.partial_results import remove_partial_results
 from probes.measuring.tables import joined, read_table, write_table
-from probes.monitor.sinks.missing import finite_rows
-from probes.monitor.sinks.resumable import Resumable, first_step
+from probes.monitor.sinks.sink import Resumable, first_step
+from probes.monitor.sinks.values import finite_rows
 from probes.series.online import Event
 
 
@@ -49,7 +49,7 @@ class Parquet(Resumable):
         self.at(event.detected_at)
 
     def rows(self, table: pd.DataFrame) -> None:
-        """A part."""
+        """One measurement as one part."""
         if len(table):
             step = first_step(table)
             self.at(step)
@@ -65,8 +65,10 @@ class Parquet(Resumable):
         remove_partial_results(self.parts)
 
     def _part(self, step: int) -> Path:
+        """Where the measurement of a step is."""
         return self.parts / f"step-{step:09d}.parquet"
 
     def _parts(self) -> dict[int, Path]:
+        """Those that are there, by step, ascending."""
         found = {int(part.stem.removeprefix("step-")): part for part in self.parts.glob("step-*.parquet")}
         return dict(sorted(found.items()))

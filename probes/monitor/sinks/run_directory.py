@@ -1,7 +1,7 @@
-"""The run directory that the trainer writes: scalars in metrics.jsonl, measurements and announcements beside it.
+"""The run directory that the trainer writes: scalars in metrics.jsonl, measurements and events beside it.
 
     probes.csv     the columns of `probes.measuring.tables`, one line per number
-    events.jsonl   one line per announcement
+    events.jsonl   one line per event, with the columns of `Monitor.events` in their order
 
 So that everything about a run is in one place, and `probes watch` shows it while it grows.
 """
@@ -16,7 +16,7 @@ from checkpoints import RunWriter
 from probes.measuring.tables import COLUMNS
 from probes.monitor.sinks.csv import RowsAsCSV, csv_lines
 from probes.monitor.sinks.lines import Lines
-from probes.monitor.sinks.missing import finite_scalars
+from probes.monitor.sinks.values import finite_scalars
 from probes.series.online import Event
 
 PROBES_FILE = "probes.csv"
@@ -26,7 +26,7 @@ EVENTS_FILE = "events.jsonl"
 class RunDirectory(RowsAsCSV):
     """Beside what a `RunWriter` writes, which stays open: whoever made it closes it.
 
-    Where the writer goes on with an earlier run, what was measured and announced from the first step on that comes is
+    Where the writer goes on with an earlier run, what was measured and detected from the first step on that comes is
     dropped, as `RunWriter.go_back` does with metrics. Log scalars here or with `writer.log`, not both: the last counts.
     """
 
@@ -41,18 +41,18 @@ class RunDirectory(RowsAsCSV):
         self._events.begin(step)
 
     def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """A line of metrics."""
+        """A line of metrics.jsonl, by the writer."""
         self.at(step)
         self.writer.log(step, **scalars)
 
     def event(self, event: Event) -> None:
-        """A line."""
+        """A line of events.jsonl, written at once: somebody may wait for it."""
         self.at(event.detected_at)
         self._events.add(event_as_json(event))
         self._events.flush()
 
     def close(self) -> None:
-        """Write what is still held."""
+        """Write what is still buffered."""
         for lines in (self._rows, self._events):
             lines.flush()
 
@@ -65,7 +65,7 @@ def event_as_json(event: Event) -> str:
 
 
 def read_event(line: str) -> Event:
-    """An event from its line."""
+    """An event from its line; null is NaN again."""
     fields: dict[str, Any] = json.loads(line)
     fields.update(dict.fromkeys([name for name, value in fields.items() if value is None], math.nan))
     return Event(**fields)

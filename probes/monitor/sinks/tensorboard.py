@@ -1,4 +1,4 @@
-"""TensorBoard: scalars under their names, the mean over the heads of each layer, announcements as text.
+"""TensorBoard: scalars under their names, the mean over the heads of each layer, events as text.
 
 An event file that could not be written once is dead, by TensorBoard's design; a new one is begun a minute later, and
 TensorBoard shows the files of a folder as one run.
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from probes.monitor.sinks.means import means_by_tag
-from probes.monitor.sinks.missing import finite_scalars
-from probes.monitor.sinks.resumable import Resumable
+from probes.monitor.sinks.sink import Resumable
+from probes.monitor.sinks.values import finite_scalars, means_by_tag
 from probes.series.online import Event
 
 if TYPE_CHECKING:
@@ -51,26 +50,26 @@ class TensorBoard(Resumable):
                 pass
 
     def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Under their names."""
+        """A point each, under its name; what is not finite leaves a gap."""
         self.at(step)
         with self._writing() as writer:
             for name, value in finite_scalars(scalars).items():
                 writer.add_scalar(name, value, step)
 
     def rows(self, table: pd.DataFrame) -> None:
-        """The means over heads."""
+        """The mean over the heads of each layer, a point each."""
         for step, means in means_by_tag(table).items():
             self.scalars(step, means)
 
     def event(self, event: Event) -> None:
-        """One line of text at the step of its announcement."""
+        """One line of text at the step at which it was detected."""
         self.at(event.detected_at)
         with self._writing() as writer:
             writer.add_text(f"events/{event.metric}", str(event), event.detected_at)
             writer.flush()
 
     def close(self) -> None:
-        """Write what is still held."""
+        """Write what is still buffered, and close the event file."""
         if self._writer is not None:
             with self._writing() as writer:
                 writer.close()
@@ -78,6 +77,7 @@ class TensorBoard(Resumable):
 
     @contextmanager
     def _writing(self, purge_step: int | None = None) -> "Iterator[SummaryWriter]":
+        """The event file; one that cannot be written is given up, and no other is begun for a minute."""
         if time.monotonic() < self._rests_until:
             raise OSError(f"{self.folder} could not be written less than a minute ago: this is lost")
         try:

@@ -1,4 +1,4 @@
-"""Weights & Biases: scalars under their names, the mean over the heads of each layer, announcements as points.
+"""Weights & Biases: scalars under their names, the mean over the heads of each layer, events as points.
 
 W&B's own step can only grow, and every row counts as one. What comes here may come in any order (a measurement after
 the loss of a later step), so the step is a column of its own, called "step", and the x axis of everything logged here.
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from probes.monitor.sinks.means import means_by_tag
-from probes.monitor.sinks.missing import finite_scalars
 from probes.monitor.sinks.sink import Sink
+from probes.monitor.sinks.values import finite_scalars, means_by_tag
 from probes.series.online import Event
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class WandB(Sink):
         self._events: list[str] = []
 
     def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """One row."""
+        """One row of history, with its step as a column; none if no number is finite."""
         finite = finite_scalars(scalars)
         for name in finite.keys() - self._known:
             self.run.define_metric(name, step_metric="step")
@@ -54,7 +53,7 @@ class WandB(Sink):
             self.scalars(step, means)
 
     def event(self, event: Event) -> None:
-        """A point at the step of its announcement, whose height is where it happened; and a line in the summary."""
+        """A point where it was detected, as high as the step at which it happened; and a line in the summary."""
         self.scalars(event.detected_at, {f"events/{event.kind} of {event.metric}": event.step})
         self._events.append(str(event))
         self.run.summary["events"] = list(self._events)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import pandas as pd
 
@@ -19,8 +20,11 @@ class Transition:
     width: float = float("nan")
 
 
+_COLUMN_TYPES: dict[Any, str] = {str: "str", int: "int64", float: "float64"}
+
+
 def transitions_table(rows: Sequence[Transition], kind: type[Transition] = Transition) -> pd.DataFrame:
     """One row each, ordered by step; the columns are the fields of `kind`, whether or not there are rows."""
-    types = {field.name: "str" if field.type in (str, "str") else "float64" for field in fields(kind)}
+    types = {field.name: _COLUMN_TYPES[field.type] for field in fields(kind)}
     table = pd.DataFrame([asdict(row) for row in rows], columns=list(types))
     return table.astype(types).sort_values("step", ignore_index=True)

@@ -1,0 +1,87 @@
+"""What a monitor detects: a table like that of `find_transitions`, and checkpoints that are dense around an event."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import probes
+from checkpoints import RunWriter, open_run
+from probes.monitor import AdaptiveCheckpoints
+from tests import small_gpt2
+from tests.tiny_training import Training
+from tests.told import event
+
+
+@pytest.fixture(scope="module")
+def two_cliffs() -> probes.Monitor:
+    """A monitor that has seen a loss fall at steps 400 and 900."""
+    noise = np.random.default_rng(0).normal(0, 0.02, 1500)
+    with probes.Monitor(small_gpt2.model(), probes=["norm"], schedule=1000, budget=1.0) as monitor:
+        for step in range(1500):
+            monitor.step(loss=3.0 - (step >= 400) - (step >= 900) + noise[step])
+    return monitor
+
+
+def test_events_are_the_table_of_find_transitions_and_when_each_was_detected(two_cliffs):
+    events, found = two_cliffs.events, probes.find_transitions(two_cliffs.series("loss"))
+    assert events.columns.tolist() == [*found.columns, "metric", "detected_at"]
+    assert events[found.columns].dtypes.tolist() == found.dtypes.tolist()
+    assert events["detected_at"].dtype == np.int64
+    assert events["step"].tolist() == pytest.approx([400, 900], abs=2)
+    assert events["metric"].tolist() == ["loss", "loss"]
+    assert all(events["detected_at"] > events["high"])
+
+
+def test_events_are_in_the_table_what_they_are_one_by_one(two_cliffs):
+    for name in two_cliffs.events:
+        assert two_cliffs.events[name].tolist() == [getattr(one, name) for one in two_cliffs.detected]
+
+
+def test_what_was_detected_later_and_happened_earlier_comes_first_in_the_table():
+    monitor = probes.Monitor(small_gpt2.model(), probes=["norm"])
+    for one in (event(45, detected_at=60), event(30, detected_at=70)):
+        monitor._announce(one)
+    assert monitor.events["step"].tolist() == [30, 45]
+    assert [one.step for one in monitor.detected] == [45, 30]
+
+
+def test_where_nothing_was_detected_the_table_has_its_columns_all_the_same(two_cliffs):
+    none = probes.Monitor(small_gpt2.model(), probes=["norm"]).events
+    assert len(none) == 0
+    pd.testing.assert_series_equal(none.dtypes, two_cliffs.events.dtypes)
+
+
+def test_dips_are_announced_of_probes_and_cliffs_of_everything():
+    monitor = probes.Monitor(small_gpt2.model(), detect_in="*")
+    monitor.log(loss=1.0, **{"accuracy.0": 1.0})
+    monitor.series("loss")
+    kinds = {name: detector.kinds for name, detector in monitor.tracked.detectors.items()}
+    assert kinds["loss"] == kinds["accuracy.0"] == ("cliff",)
+    assert kinds["qk.effective_rank"] == kinds["ov.marginalized_effective_rank.4"] == ("cliff", "dip")
+
+
+def test_an_event_writes_the_weights_before_it_and_dense_ones_after_it(tmp_path):
+    training = Training(steps=120)
+    writer = RunWriter(tmp_path / "run", config=small_gpt2.CONFIG.to_dict())
+    adaptive, states, most_copies = AdaptiveCheckpoints(writer, schedule=50), {}, 0
+    with probes.Monitor(training.model, checkpoints=adaptive, probes=["norm"]) as monitor:
+        for step, loss in training:
+            monitor.step(loss=loss)
+            states[step] = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+            most_copies = max(most_copies, len(adaptive._copies))
+            if step == 60:
+                monitor._announce(event(45, detected_at=60))
+    writer.close()
+    assert monitor.failure is None
+    run = open_run(tmp_path / "run")
+    assert [s for s in run.steps if s < 39] == [0]  # sparse before
+    around = [s for s in run.steps if 39 <= s <= 60]
+    assert len(around) >= 7  # what the ring held from before the event on
+    assert max(np.diff(around)) <= 5
+    assert most_copies == 16
+    after = [s for s in run.steps if 60 < s <= 90]
+    assert max(np.diff([60, *after, 90])) <= 2  # dense until twice the event's step
+    assert [s for s in run.steps if s > 90] == [100, 120]
+    for step in run.steps[1:]:
+        assert torch.equal(run.checkpoint(step)["transformer.wte.weight"], states[step]["transformer.wte.weight"])
