@@ -16,7 +16,8 @@ from probes.series.transitions.transition import Transition
 
 def recorded(values, steps=None, resolution=512) -> Record:
     record = Record(resolution)
-    for step, value in zip(range(len(values)) if steps is None else steps, np.asarray(values).tolist(), strict=True):
+    at = np.arange(len(values)) if steps is None else np.asarray(steps)
+    for step, value in zip(at.tolist(), np.asarray(values).tolist(), strict=True):
         record.add(step, value)
     return record
 
@@ -40,9 +41,6 @@ def correlated(values) -> OnlineAutocorrelation:
 
 def logistic(steps, centre, width):
     return 1 / (1 + np.exp((steps - centre) / width))
-
-
-# The record
 
 
 def test_a_record_done_by_hand():

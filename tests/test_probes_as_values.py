@@ -152,6 +152,16 @@ def test_another_function_under_the_same_name_is_not_joined_with_the_first_ones_
         probes.measure(run, probes={"own": lambda matrix: matrix.max()}, resume_dir=tmp_path)
 
 
+def test_another_circuit_under_the_same_name_is_not_joined_with_the_first_ones_numbers(run, tmp_path):
+    def weights(columns):
+        return lambda tensors: tensors["h.0.attn.c_attn.weight"][None, None, :, :columns]
+
+    probes.measure(run, {"own": weights(8)}, probes="norm", resume_dir=tmp_path)
+    probes.measure(run, {"own": weights(8)}, probes="norm", resume_dir=tmp_path)  # the same: taken up
+    with pytest.raises(ValueError, match="holds parts of another measurement"):
+        probes.measure(run, {"own": weights(9)}, probes="norm", resume_dir=tmp_path)
+
+
 def test_a_function_is_known_by_what_it_does_and_not_by_where_it_stands():
     def made(source: str, line: int = 1, **known) -> str:
         space = {"__name__": "__main__", "np": np, **known}

@@ -26,7 +26,7 @@ from checkpoints import Run, open_run
 from checkpoints.audit import Audit
 from checkpoints.audit import audit as audited
 from checkpoints.run import Entry
-from probes.circuits import Builder, HeadCircuit, circuits_of, default_circuits, head_counts
+from probes.circuits import Builder, BuiltCircuit, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.measuring.catalogue import PROBES, Wanted, as_probes
 from probes.measuring.checkpoint import measure_checkpoint
 from probes.measuring.engines import Engine, Serial
@@ -171,7 +171,9 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
             over = f", {since(plan.stretches[added])}" if probe.reads == "current, previous" else ""
             definitions[probe.name + added] = probe.meaning + over
     folded = [name for name in plan.circuits if name.endswith("_folded") or "_at_" in name]
-    own = {probe.name: fingerprint(probe.function) for probe in plan.probes if probe.name not in PROBES}
+    own = {f"probe {one.name}": fingerprint(one.function) for one in plan.probes if one.name not in PROBES}
+    built = {name: circuit.build for name, circuit in plan.circuits.items() if isinstance(circuit, BuiltCircuit)}
+    own |= {f"circuit {name}": fingerprint(build) for name, build in built.items()}
     return {
         "definitions": definitions,
         "references": {f"reference{suffix}": entry.step for suffix, entry in plan.references.items()},
