@@ -22,23 +22,13 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[models,report,dask,huggingface,lightning,tensorboard,wandb,dev]'
 	@touch $@
 
-LINEAR       := fixed_point mode_trajectories loss_plateaus timescale_separation
-TRANSFORMERS := icl_emergence grokking
-PAPERS_1_2   := multi_head_plateaus multi_head_ranks multi_head_variants multi_head_algorithm \
-                merged_weights_flow merged_weights_errors merged_weights_shifts
-PAPERS_3_4   := depth_isotropic depth_whitening depth_time depth_width sparse_solution sparse_scaling
-
 demo: $(READY)  ## set-up, then train, probe and judge the first solvable model: a report under results/
 	@echo "Training the linear attention head of paper 000 (25 runs, 2 minutes), probing it, comparing it with theory."
-	$(BIN)/python -m analyses $(LINEAR) --size quick --out results
+	$(BIN)/python -m analyses linear --size quick --out results
 	@echo "Next: open results/index.html; python -m models --help; python -m analyses --help (with $(BIN)/python)."
 
 figures: $(READY)  ## all figures and verdicts: the linear head at the printed settings, the rest at quick size: half an hour
-	$(BIN)/python -m analyses $(LINEAR) --size paper --out results/linear --verdicts analyses/VERDICTS.md
-	$(BIN)/python -m analyses $(TRANSFORMERS) --size quick --out results/transformers --verdicts analyses/VERDICTS_TRANSFORMERS.md
-	$(BIN)/python -m analyses live_monitor --size quick --out results/live --verdicts analyses/VERDICTS_LIVE.md
-	$(BIN)/python -m analyses $(PAPERS_1_2) --size quick --out results/papers-001-002 --verdicts analyses/VERDICTS_001_002.md
-	$(BIN)/python -m analyses $(PAPERS_3_4) --size quick --out results/papers-003-004 --verdicts analyses/VERDICTS_003_004.md
+	$(BIN)/python -m analyses --committed --out results
 
 test: $(READY)  ## set-up and all tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup

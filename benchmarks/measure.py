@@ -39,7 +39,7 @@ def synthetic(path: Path, count: int, layers: int = 12, width: int = 768, heads:
 
 
 def run() -> None:
-    """Print all ratios."""
+    """Print every comparison of this file, as ratios."""
     with tempfile.TemporaryDirectory() as folder, one_thread():
         _against_the_spectra(Path(folder))
         _against_weightwatcher(Path(folder))

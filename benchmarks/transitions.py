@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from benchmarks.known_series import CLIFFS, NOTHING_HAPPENS, noisy_loss, nothing
 from probes import find_transitions
+from probes.series.datasets import LINEAR_HEADS, NULLS, linear_head_loss, null
 
 SERIES = 200
 SEEDS = 8
@@ -12,13 +12,13 @@ SEEDS = 8
 def run() -> None:
     """Print false alarms where nothing happens, and recall and error on closed-form losses by noise and spacing."""
     print(f"find_transitions, {SERIES} series each in which nothing happens (1000, 4000 or 20000 steps): false alarms")
-    for kind in NOTHING_HAPPENS:
+    for kind in NULLS:
         alarms = 0
         for seed in range(SERIES):
-            values, steps = nothing(kind, (1000, 4000, 20000)[seed % 3], np.random.default_rng([2027, seed]))
-            alarms += len(find_transitions(values, steps)) > 0
+            data = null(kind, (1000, 4000, 20000)[seed % 3], seed=[2027, seed])
+            alarms += len(find_transitions(data.series)) > 0
         print(f"  {kind:34s} {alarms:3d} of {SERIES} ({100 * alarms / SERIES:.1f} %)")
-    print(f"\nCliffs of closed-form losses, {SEEDS} seeds of {len(CLIFFS)} settings, noise in proportion to the loss:")
+    print(f"\nCliffs of {len(LINEAR_HEADS)} closed-form losses, {SEEDS} seeds each, noise in proportion to the loss:")
     print(f"  {'noise':>6} {'steps per unit time':>20} {'found':>8} {'extra':>6} {'median error':>13} {'covered':>8}")
     for noise in (0.0, 0.05, 0.15):
         for spacing in (0.05, 0.02, 0.01):
@@ -28,10 +28,11 @@ def run() -> None:
 def _recall(noise: float, spacing: float) -> str:
     true = found = extra = 0
     errors, covered = [], []
-    for theory in CLIFFS.values():
+    for setting in LINEAR_HEADS:
         for seed in range(SEEDS if noise else 1):
-            table = find_transitions(*noisy_loss(theory, noise, 8000 + seed, spacing))
-            missing = list(theory.loss_half_times)
+            data = linear_head_loss(setting, noise=noise, seed=8000 + seed, spacing=spacing)
+            table = find_transitions(data.series)
+            missing = list(data.times)
             true += len(missing)
             for _, row in table.loc[table["kind"] != "settled"].iterrows():
                 near = [t for t in missing if abs(np.log(row["step"] / t)) < 0.25]

@@ -29,6 +29,7 @@ from .measuring.tables import read_table as read_table
 from .measuring.tables import with_metrics as with_metrics
 from .measuring.tables import write_table as write_table
 from .monitor.monitor import Monitor as Monitor
+from .series import datasets as datasets
 from .series.autocorrelation import loss_autocorrelation as loss_autocorrelation
 from .series.autocorrelation import printed_loss_autocorrelation as printed_loss_autocorrelation
 from .series.autocorrelation import unbiased_loss_autocorrelation as unbiased_loss_autocorrelation
@@ -39,10 +40,10 @@ from .series.derivatives import norm_curvature as norm_curvature
 from .series.derivatives import norm_growth as norm_growth
 from .series.derivatives import peaks as peaks
 from .series.derivatives import slope as slope
-from .series.growth import Fit as Fit
+from .series.growth import GrowthFit as GrowthFit
 from .series.growth import convergence_order as convergence_order
 from .series.growth import fit_growth as fit_growth
-from .series.online.event import Event as Event
+from .series.online.detection import Event as Event
 from .series.times import half_time as half_time
 from .series.times import settling_time as settling_time
 from .series.transitions.find import find_transitions as find_transitions

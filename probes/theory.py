@@ -1,8 +1,8 @@
 """Theory laid over a run: mode by mode, what was predicted and what happened.
 
     align(run, theory)    predicted and measured half-times, ends and curves: an `Alignment`
-    align(run)            no theory known: which shape each mode of OV and QK grows with, the logistic of linear theory
-                          among rivals (see `mode_growth`): `GrowthFits`
+    align(run)            no theory known: which growth law each mode of OV and QK follows, the logistic of linear
+                          theory among rivals (see `mode_growth`): `GrowthFits`
 
 A theory here is anything with the few members of `Theory`; the solvable models bring theirs. How its quantities are
 read off the checkpoints stands in the run itself (`run.theory`, written by who trained it):
@@ -47,7 +47,7 @@ class Theory(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """What figures and messages call the theory."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class Theory(Protocol):
         ...
 
     def modes(self, times: np.ndarray) -> np.ndarray:
-        """Amplitudes [times, modes]."""
+        """Amplitude of each mode at each time: [times, modes]."""
         ...
 
     def loss(self, times: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ class GrowthFits:
     """A run without a theory: how its modes grew.
 
     modes          one row per circuit, layer, head and mode: end, when it was halfway there, half-time and rate of the
-                   logistic, R^2 of each shape
+                   logistic, R^2 of each growth law
     trajectories   one row per checkpoint and mode: circuit, layer, head, mode, step, measured
     """
 
@@ -133,7 +133,7 @@ def align(run: Run, theory: None = None, *, circuits: Circuits | None = ..., mod
 def align(
     run: Run, theory: Theory | None = None, *, circuits: Circuits | None = None, modes: int = 4
 ) -> Alignment | GrowthFits:
-    """Lay a theory over a run; without one, fit shapes to the leading `modes` modes of each of the circuits.
+    """Lay a theory over a run; without one, fit growth laws to the leading `modes` modes of each of the circuits.
 
     circuits are as in `measure`: names that the run's family knows, or names with functions of your own.
     """
@@ -168,7 +168,7 @@ def _trajectories(run: Run, circuits: Circuits | None, modes: int) -> pd.DataFra
     """u_k^T M(t) v_k at every checkpoint, u and v of the last one."""
     if len(run.steps) < 5:
         raise ValueError(
-            f"run {run.name!r} has {len(run.steps)} checkpoints: at least 5 are needed to tell shapes apart"
+            f"run {run.name!r} has {len(run.steps)} checkpoints: at least 5 are needed to tell growth laws apart"
         )
     if modes < 1:
         raise ValueError(f"modes is {modes}: at least 1 is needed")

@@ -9,6 +9,24 @@ settings.load_profile("project")
 torch.set_num_threads(1)
 
 
+FEW_SEEDS = 6
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seeds",
+        type=int,
+        default=FEW_SEEDS,
+        help=f"series of each kind in tests of how often something is right: {FEW_SEEDS} by default, 200 for a release",
+    )
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> int:
+    """On how many seeds to judge what is only true on average."""
+    return request.config.getoption("--seeds")
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)

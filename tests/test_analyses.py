@@ -2,12 +2,17 @@
 
 import base64
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from analyses.__main__ import ANALYSES, app
-from analyses.verdicts import FAILS, HOLDS, IN_PART, judge, percent, spread
+import analyses
+from analyses.__main__ import app
+from analyses.registry import GROUP_OF, GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
+from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, judge, percent, spread
+
+ROOT = Path(analyses.__file__).parent
 
 pytestmark = pytest.mark.xdist_group("analyses")  # one worker trains the runs once
 
@@ -25,7 +30,7 @@ def result(tmp_path_factory):
 @pytest.mark.slow
 def test_every_analysis_leaves_a_picture_a_table_and_a_page(result):
     folder, _ = result
-    for name in ANALYSES:
+    for name in GROUP_OF:
         page = (folder / "results" / name / "index.html").read_text()
         pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
         assert len(pictures) == 1
@@ -38,10 +43,10 @@ def test_every_analysis_leaves_a_picture_a_table_and_a_page(result):
 def test_the_report_holds_all_pages_and_asks_nothing_of_the_network(result):
     folder, output = result
     report = (folder / "results" / "index.html").read_text()
-    assert report.count("<img") == len(ANALYSES)
+    assert report.count("<img") == len(GROUP_OF)
     without_pictures = re.sub(r"base64,[^\"]+", "", report)  # their letters spell anything sooner or later
     assert "http" not in without_pictures
-    assert len(without_pictures) < 10_000 * len(ANALYSES)
+    assert len(without_pictures) < 10_000 * len(GROUP_OF)
     assert "The report:" in output
 
 
@@ -67,6 +72,50 @@ def test_verdicts_by_hand():
 
 
 def test_an_unknown_name_or_size_is_refused_with_what_there_is():
-    for bad in (["no_such"], ["--size", "huge"]):
+    for bad, expected in (
+        (["grokkin"], "did you mean grokking"),
+        (["liner"], "did you mean linear"),
+        (["no_such", "grokking"], "fixed_point"),
+        (["--paper", "1"], "did you mean 001"),
+        (["--size", "huge"], "toy, quick, paper"),
+    ):
         outcome = CliRunner().invoke(app, bad)
         assert outcome.exit_code == 2
+        assert expected in " ".join(outcome.output.split())
+
+
+def test_pages_are_chosen_by_name_by_group_and_by_paper_each_once():
+    assert chosen_pages() == list(GROUP_OF)
+    assert chosen_pages(["grokking", "live", "grokking"]) == ["grokking", "live_monitor"]
+    assert chosen_pages(["transformers"]) == ["icl_emergence", "grokking"]
+    assert chosen_pages(papers=["004"]) == ["sparse_solution", "sparse_scaling"]
+    assert len(chosen_pages(papers=["000"])) == 7
+    assert chosen_pages(["sparse_scaling"], ["004"]) == ["sparse_scaling", "sparse_solution"]
+
+
+def test_committed_verdicts_are_rewritten_by_whole_groups_only():
+    assert whole_groups(chosen_pages(["live", "transformers"])) == ["live", "transformers"]
+    with pytest.raises(ValueError, match="icl_emergence must be run too"):
+        whole_groups(["grokking"])
+    for bad in (["grokking", "--committed"], ["live", "--committed", "--size", "toy"]):
+        assert CliRunner().invoke(app, bad).exit_code == 2
+
+
+def test_the_help_names_every_group_page_and_paper():
+    shown = CliRunner().invoke(app, ["--help"]).output
+    for name in (*GROUPS, *GROUP_OF, *PAPERS):
+        assert name in shown
+    for name in GROUP_OF:
+        assert description(name) in shown
+
+
+def test_the_registry_has_every_page_and_every_file_of_verdicts_there_is():
+    files = {path for paper in PAPERS.values() for path in (ROOT / paper.folder).glob("*.py")}
+    with_run = {path for path in files if re.search(r"^def run\(size", path.read_text(), re.MULTILINE)}
+    assert with_run == {ROOT.parent / f"{module_of(page).replace('.', '/')}.py" for page in GROUP_OF}
+    assert set(ROOT.rglob("VERDICTS*.md")) == {group.verdicts_file for group in GROUPS.values()}
+    for group in GROUPS.values():
+        headings = [line for line in group.verdicts_file.read_text().splitlines() if line.startswith("## ")]
+        assert len(headings) == len(group.pages)
+        assert all(heading.startswith(f"## Paper {group.paper}") for heading in headings if "Paper" in heading)
+        assert group.size in SIZES

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,7 @@ from probes.__main__ import app
 from probes.measuring.checkpoint import GramCache, measure_checkpoint
 from probes.measuring.engines import Dask, Processes, Serial, engine_named
 from probes.measuring.process_pool import divided, next_task
+from tests.quick_processes import probes_command, started
 from tests.walking_run import STEPS, write_run
 
 
@@ -267,27 +269,32 @@ def test_runs_opened_by_a_relative_path_can_be_measured_from_elsewhere(tmp_path,
     assert probes.measure(run, probes=("norm",))["value"].notna().all()
 
 
-def command(path: Path, output: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "probes", "measure", str(path), "-o", str(output), *more]
-
-
 @pytest.mark.slow
 def test_killed_at_ten_random_moments_the_same_command_gives_the_same_file(tmp_path):
     path = write_run(tmp_path / "walk", list(range(0, 1000, 20)))
-    subprocess.run(command(path, tmp_path / "whole.parquet"), check=True, capture_output=True)
+
+    def begun(output: str) -> BaseProcess:
+        return started(probes_command, "measure", str(path), "-o", str(tmp_path / output))
+
+    whole = begun("whole.parquet")
+    whole.join()
+    assert whole.exitcode == 0
     chance = random.Random(0)
     killed_at_work = 0
     for _ in range(10):
-        job = subprocess.Popen(command(path, tmp_path / "killed.parquet"), stdout=-3, stderr=-3)
+        job = begun("killed.parquet")
         parts = tmp_path / "killed.parquet.parts"
         goal = len(list(parts.glob("step-*"))) + chance.randint(0, 4)
-        while job.poll() is None and len(list(parts.glob("step-*"))) < goal:
+        while job.is_alive() and len(list(parts.glob("step-*"))) < goal:
             time.sleep(0.002)
         time.sleep(chance.random() * 0.02)
         job.kill()
-        killed_at_work += job.wait() == -signal.SIGKILL
-        assert not (tmp_path / "killed.parquet").exists() or job.returncode == 0
+        job.join()
+        killed_at_work += job.exitcode == -signal.SIGKILL
+        assert not (tmp_path / "killed.parquet").exists() or job.exitcode == 0
     assert killed_at_work >= 5
-    subprocess.run(command(path, tmp_path / "killed.parquet"), check=True, capture_output=True)
+    last = begun("killed.parquet")
+    last.join()
+    assert last.exitcode == 0
     assert (tmp_path / "killed.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not (tmp_path / "killed.parquet.parts").exists()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analyses.exponents import fit_exponent
+from analyses.tools.exponents import fit_exponent
 
 
 def test_a_planted_exponent_is_found_exactly():

@@ -1,52 +1,57 @@
-"""Transitions of one noisy series: known ones found where they are, nothing found where nothing happens."""
+"""Transitions of one noisy series: known ones found where they are, nothing found where nothing happens.
+
+How often that is so is judged on few seeds by default and on as many as you ask for: `pytest --seeds 200`.
+"""
 
 import numpy as np
 import pytest
 
 import probes
-from benchmarks.known_series import CLIFFS as SETTINGS
-from benchmarks.known_series import NOTHING_HAPPENS, noisy_loss, nothing
+from probes.series.datasets import LINEAR_HEADS, NULLS, linear_head_loss, null
+from probes.series.transitions.find import scaled_sums
+from probes.series.transitions.settling import find_settling
+from probes.series.transitions.transition import Transition
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.15])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", LINEAR_HEADS)
 @pytest.mark.parametrize("seed", [11, 12])
 def test_all_modes_of_the_closed_form_and_nothing_else(setting, noise, seed):
-    theory = SETTINGS[setting]
-    found = probes.find_transitions(*noisy_loss(theory, noise, seed))
+    data = linear_head_loss(setting, noise=noise, seed=seed)
+    found = probes.find_transitions(data.series)
     cliffs = found[found["kind"] == "cliff"]
-    assert len(cliffs) == len(theory.half_times)
+    assert len(cliffs) == len(data.times)
     assert set(found["kind"]) <= {"cliff", "settled"}
-    np.testing.assert_allclose(cliffs["step"], theory.loss_half_times, rtol=0.06)
+    np.testing.assert_allclose(cliffs["step"], data.times, rtol=0.06)
     # the rule that turns the half-drop of the loss into the half-time of the amplitude
-    np.testing.assert_allclose(cliffs["step"] + 1.1 * cliffs["width"], theory.half_times, rtol=0.08)
+    np.testing.assert_allclose(cliffs["step"] + 1.1 * cliffs["width"], data.half_times, rtol=0.08)
     assert (cliffs["p_value"] < 0.01).all()
     assert (cliffs["low"] <= cliffs["step"]).all()
     assert (cliffs["step"] <= cliffs["high"]).all()
 
 
-def test_intervals_cover_the_true_half_drop_about_as_often_as_they_say():
-    theory = SETTINGS["three, short context"]
+def test_intervals_cover_the_true_half_drop_about_as_often_as_they_say(seeds):
     covered = []
-    for seed in range(15):
-        found = probes.find_transitions(*noisy_loss(theory, 0.1, seed, spacing=0.02))
+    for seed in range(seeds):
+        data = linear_head_loss("three, short context", noise=0.1, seed=seed, spacing=0.02)
+        found = probes.find_transitions(data.series)
         cliffs = found[found["kind"] == "cliff"]
         for _, row in cliffs.iterrows():
-            truth = theory.loss_half_times[np.abs(np.log(theory.loss_half_times / row["step"])).argmin()]
+            truth = data.times[np.abs(np.log(data.times / row["step"])).argmin()]
             covered.append(row["low"] <= truth <= row["high"])
-    assert len(covered) >= 40
+    assert len(covered) >= 40 / 45 * 3 * seeds  # of three cliffs in each
     # nominally 95 %; a binomial of 40 around .95 stays above .85 in all but 1 % of cases, and the first, short mode
     # is known to be covered less often because its shape cannot be told from so few steps
     assert np.mean(covered) > 0.8
 
 
-@pytest.mark.parametrize("kind", NOTHING_HAPPENS)
-def test_at_most_one_false_alarm_in_forty_where_nothing_happens(kind):
+@pytest.mark.parametrize("kind", NULLS)
+def test_at_most_one_false_alarm_in_forty_where_nothing_happens(kind, seeds):
     alarms = 0
-    for seed in range(40):
-        values, steps = nothing(kind, (1000, 4000, 20000)[seed % 3], np.random.default_rng([7, seed]))
-        alarms += len(probes.find_transitions(values, steps)) > 0
-    assert alarms <= 1
+    for seed in range(seeds):
+        series = null(kind, (1000, 4000, 20000)[seed % 3], seed=[7, seed]).series
+        alarms += len(probes.find_transitions(series)) > 0
+    assert alarms <= seeds // 40
 
 
 @pytest.mark.parametrize("sampling", ["dense", "log-spaced"])
@@ -73,18 +78,18 @@ def test_settled_follows_the_last_cliff_and_is_absent_while_the_series_still_mov
 
 
 def test_scale_and_offset_do_not_matter():
-    values, steps = noisy_loss(SETTINGS["three, short context"], 0.05, 3, spacing=0.05)
-    plain, other = probes.find_transitions(values, steps), probes.find_transitions(1e-6 * values + 3, steps)
+    series = linear_head_loss("three, short context", noise=0.05, seed=3, spacing=0.05).series
+    plain, other = probes.find_transitions(series), probes.find_transitions(1e-6 * series + 3)
     np.testing.assert_allclose(other["step"], plain["step"], rtol=1e-3)
     assert list(other["kind"]) == list(plain["kind"])
 
 
 def test_one_wild_value_changes_nothing():
-    values, steps = noisy_loss(SETTINGS["three, short context"], 0.05, 4, spacing=0.05)
-    plain = probes.find_transitions(values, steps)
-    spiked = values.copy()
-    spiked[[400, 3000]] = 50.0
-    other = probes.find_transitions(spiked, steps)
+    series = linear_head_loss("three, short context", noise=0.05, seed=4, spacing=0.05).series
+    plain = probes.find_transitions(series)
+    spiked = series.copy()
+    spiked.iloc[[400, 3000]] = 50.0
+    other = probes.find_transitions(spiked)
     assert list(other["kind"]) == list(plain["kind"])
     np.testing.assert_allclose(other["step"], plain["step"], rtol=1e-2)
 
@@ -100,8 +105,8 @@ def test_the_table_has_its_columns_even_when_it_is_empty():
     columns = ["step", "low", "high", "kind", "strength", "p_value", "width"]
     assert list(probes.find_transitions(np.ones(50)).columns) == columns
     assert probes.find_transitions(np.ones(50)).empty
-    values, steps = noisy_loss(SETTINGS["three, short context"], 0.0, 0, spacing=0.1)
-    assert list(probes.find_transitions(values, steps).columns) == columns
+    series = linear_head_loss("three, short context", noise=0.0, spacing=0.1).series
+    assert list(probes.find_transitions(series).columns) == columns
 
 
 @pytest.mark.parametrize(
@@ -167,9 +172,9 @@ def test_two_dips_are_two_and_as_deep_as_planted(rng):
     assert dips["strength"].between(0.35, 0.8).all()
 
 
-def test_intervals_of_dips_cover_the_bottom():
+def test_intervals_of_dips_cover_the_bottom(seeds):
     covered = []
-    for seed in range(20):
+    for seed in range(seeds):
         rng = np.random.default_rng(seed)
         steps = np.arange(1, 5000.0)
         values = 5 - 2 * np.exp(-0.5 * ((steps - 1500) / 200) ** 2) + 0.5 * rng.standard_normal(len(steps))
@@ -203,11 +208,22 @@ def test_settling_lies_where_a_tenth_is_left_and_has_an_interval(rng):
     assert settled["low"] < settled["step"] < settled["high"]
 
 
+@pytest.mark.parametrize(("share", "has_settled"), [(0.55, True), (0.63, True), (0.7, False), (0.85, False)])
+def test_a_series_that_still_moves_in_the_last_third_has_not_settled(share, has_settled, rng):
+    """After a cliff at 1000 of 4000 steps there is one more stir, over at this share of what remains."""
+    steps = np.arange(0, 4000.0)
+    last = 1000 + share * 3000
+    values = logistic(steps, 1000, 30) + 0.25 * np.exp(-0.5 * ((steps - last) / 40) ** 2)
+    sums = scaled_sums(values + 0.01 * rng.standard_normal(4000), steps)
+    settled = find_settling(sums, Transition(1000.0, 995.0, 1005.0, "cliff", 1.0, 1e-9, 30.0))
+    assert (settled is not None) == has_settled
+    if settled is not None:
+        assert settled.step == pytest.approx(last, abs=60)
+
+
 def test_an_empty_table_has_the_types_of_a_full_one():
-    values, steps = noisy_loss(SETTINGS["three, short context"], 0.0, 0, spacing=0.1)
-    assert (
-        probes.find_transitions(np.ones(50)).dtypes.tolist() == probes.find_transitions(values, steps).dtypes.tolist()
-    )
+    series = linear_head_loss("three, short context", noise=0.0, spacing=0.1).series
+    assert probes.find_transitions(np.ones(50)).dtypes.tolist() == probes.find_transitions(series).dtypes.tolist()
 
 
 def test_steps_far_from_the_start_of_training_are_refused_with_what_to_do():

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from analyses.live_monitor import LINEAR, drop_of_test_loss, mode_times, nothing, watch
+from analyses.paper_000_exact_dynamics.live_monitor import LINEAR, drop_of_test_loss, mode_times, nothing, watch
 from models.linear_icl.model import LinearICL
 from models.modular_addition.model import modular_addition
 from models.modular_addition.presets import QUICK, with_random_labels

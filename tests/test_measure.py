@@ -324,7 +324,7 @@ def test_memory_does_not_grow_with_the_number_of_checkpoints(tmp_path):
     }
     small = write_run(tmp_path / "small", [0, 1])
     peaks = {}
-    for count in (10, 200):
+    for count in (10, 80):
         path = tmp_path / f"run{count}"
         path.mkdir()
         (path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_head": 8}))
@@ -346,5 +346,5 @@ def test_memory_does_not_grow_with_the_number_of_checkpoints(tmp_path):
         peaks[count] = int(done.stdout)
     layer = 4 * 512 * 512 * 4
     grams = 3 * 3 * (2 * 2 * 8) * 2 * 64 * 64 * 8  # of three checkpoints, each with factor and inverse; bounded
-    assert peaks[200] < peaks[10] + 40e6  # the table and what it is read with; 190 checkpoints more are 1.5 GB
+    assert peaks[80] < peaks[10] + 40e6  # the table and what it is read with; 70 checkpoints more are 590 MB
     assert layer < peaks[10] < 4 * layer + grams + 40e6  # and the blocks in hand

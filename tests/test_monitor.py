@@ -159,3 +159,15 @@ def test_measuring_copies_no_weights_unless_drift_is_asked_for():
     assert kept["transformer.h.0.attn.c_attn.weight"].data_ptr() != model.transformer.h[0].attn.c_attn.weight.data_ptr()
     live = monitor.weights.now("now")
     assert live["transformer.h.0.attn.c_attn.weight"].data_ptr() == model.transformer.h[0].attn.c_attn.weight.data_ptr()
+
+
+def test_a_step_that_comes_again_with_other_weights_is_measured_anew():
+    model = Training(steps=1).model
+    measurement = probes.Monitor(model, budget=1.0, probes="norm")._measurement
+    found = []
+    for factor in (1.0, 3.0):
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights.mul_(factor)
+        found.append(measurement.measure(5)[0].values)
+    np.testing.assert_allclose(found[1], 9 * found[0], rtol=1e-5)  # OV and QK are products of two

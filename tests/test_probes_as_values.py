@@ -77,20 +77,19 @@ if __name__ == "__main__":
     run, wanted = open_run(sys.argv[1]), ["norm", {"nuclear": nuclear}]
     here = probes.measure(run, probes=wanted)
     pd.testing.assert_frame_equal(probes.measure(run, probes=wanted, engine=Processes(2)), here, check_exact=True)
-    if sys.argv[2:] == ["dask"]:
-        from distributed import Client, LocalCluster
-        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
-            with Client(cluster) as client:
-                found = probes.measure(run, probes=wanted, engine=Dask(client))
-        pd.testing.assert_frame_equal(found, here, check_exact=True)
+    from distributed import Client, LocalCluster
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+        with Client(cluster) as client:
+            found = probes.measure(run, probes=wanted, engine=Dask(client))
+    pd.testing.assert_frame_equal(found, here, check_exact=True)
     print(len(here), here["value"].isna().sum())
 """
 
 
-@pytest.mark.parametrize("engine", [[], pytest.param(["dask"], marks=pytest.mark.slow)])
-def test_what_a_cell_defines_is_measured_by_every_engine_to_the_last_bit(path, tmp_path, engine):
+@pytest.mark.slow
+def test_what_a_cell_defines_is_measured_by_every_engine_to_the_last_bit(path, tmp_path):
     (tmp_path / "cell.py").write_text(CELL)
-    command = [sys.executable, str(tmp_path / "cell.py"), str(path), *engine]
+    command = [sys.executable, str(tmp_path / "cell.py"), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(len(STEPS) * LAYERS * HEADS * 2 * 2), "0"]

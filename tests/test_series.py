@@ -1,5 +1,7 @@
 """Autocorrelation, curvature and times of one series, against sums done the long way and theory with known times."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -199,6 +201,94 @@ def test_times_at_the_edges():
 def test_a_pandas_series_brings_its_steps_and_a_tensor_its_values():
     assert probes.half_time(pd.Series([0.0, 1.0, 2.0], index=[0, 100, 200])) == 100
     assert probes.half_time(torch.tensor([0.0, 1.0, 2.0], dtype=torch.bfloat16, requires_grad=True)) == 1
+
+
+UNEVEN = np.sort(np.random.default_rng(5).uniform(1, 5000, 80))
+SERIES = pd.Series(np.sin(3 * np.log(UNEVEN)), index=pd.Index(UNEVEN, name="step"), name="norm")
+CURVES = [
+    probes.slope,
+    probes.curvature,
+    partial(probes.linear_curvature, smoothing=300.0),
+    probes.norm_growth,
+    probes.norm_curvature,
+]
+
+
+@pytest.mark.parametrize("function", CURVES)
+def test_a_series_gives_a_series_with_its_index_and_an_array_an_array(function):
+    expected = function(SERIES.to_numpy(), UNEVEN)
+    assert isinstance(expected, np.ndarray)
+    pd.testing.assert_series_equal(function(SERIES), pd.Series(expected, index=SERIES.index, name="norm"))
+    # steps that are handed in beside a Series are the ones that count; the index is still that of the Series
+    unindexed = function(SERIES.reset_index(drop=True), UNEVEN)
+    pd.testing.assert_series_equal(unindexed.set_axis(SERIES.index), function(SERIES))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [probes.peaks, probes.half_time, probes.settling_time, probes.fit_growth, probes.find_transitions],
+)
+def test_a_series_alone_says_the_same_as_its_values_and_steps(function):
+    growing = SERIES.abs().cumsum()
+    alone, apart = function(growing), function(growing.to_numpy(), UNEVEN)
+    if isinstance(alone, pd.DataFrame):
+        pd.testing.assert_frame_equal(alone, apart)
+    elif isinstance(alone, dict):
+        assert {law: fit.numbers for law, fit in alone.items()} == {law: fit.numbers for law, fit in apart.items()}
+    else:
+        assert alone == apart
+        assert alone != function(growing.to_numpy())
+
+
+def test_peaks_of_a_curve_need_no_steps_either():
+    found = probes.peaks(probes.norm_growth(SERIES))
+    assert len(found) == 1
+    pd.testing.assert_frame_equal(found, probes.peaks(probes.norm_growth(SERIES.to_numpy(), UNEVEN), UNEVEN))
+
+
+def test_a_table_of_modes_brings_its_steps():
+    curves = np.array([[0.0, 0.0], [0.6, 0.2], [1.0, 1.0]])
+    table = pd.DataFrame(curves, index=[10, 20, 4000], columns=["late", "later"])
+    assert probes.convergence_order(table) == probes.convergence_order(curves, [10, 20, 4000]) == [0, 1]
+    with pytest.raises(ValueError, match="entry 0 is 20 and entry 1 is 10"):
+        probes.convergence_order(table.iloc[[1, 0, 2]])
+
+
+@pytest.mark.parametrize("function", [*CURVES[:2], *CURVES[3:], probes.peaks])
+def test_step_0_of_a_series_is_refused_and_not_dropped(function):
+    for series in (SERIES.reset_index(drop=True), SERIES.to_numpy()):
+        with pytest.raises(ValueError, match=r"steps begin at 0, which has no logarithm: drop it, or pass steps \+ 1"):
+            function(series)
+    assert len(function(SERIES, np.arange(1, 81)))
+
+
+def test_the_spacing_of_the_loss_is_that_of_its_index():
+    loss = FOUR_MODES.loss(np.arange(0, 90, 0.1))
+    expected = probes.loss_autocorrelation_curvature(loss, spacing=0.1)
+    for index in (0.1 * np.arange(len(loss)), 7 + np.linspace(0, 0.1 * (len(loss) - 1), len(loss))):
+        pd.testing.assert_frame_equal(probes.loss_autocorrelation_curvature(pd.Series(loss, index=index)), expected)
+    plain = probes.loss_autocorrelation_curvature(loss)
+    pd.testing.assert_frame_equal(probes.loss_autocorrelation_curvature(pd.Series(loss)), plain)
+    # what is said explicitly counts
+    in_tens = pd.Series(loss, index=10 * np.arange(len(loss)))
+    pd.testing.assert_frame_equal(probes.loss_autocorrelation_curvature(in_tens, spacing=0.1), expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        probes.loss_autocorrelation,
+        probes.unbiased_loss_autocorrelation,
+        probes.printed_loss_autocorrelation,
+        probes.loss_autocorrelation_curvature,
+        partial(probes.loss_autocorrelation_curvature, spacing=1.0),
+    ],
+)
+def test_an_unevenly_spaced_loss_has_no_autocorrelation(function):
+    loss = pd.Series(np.linspace(3, 1, 50)).drop(20)
+    with pytest.raises(ValueError, match="index goes from 0 to 1 and from 19 to 21, and an autocorrelation needs one"):
+        function(loss)
+    assert len(function(loss.to_numpy()))
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,14 @@ def test_without_being_asked_drift_is_measured_over_what_fits_and_says_so(tmp_pa
     assert missing["why_missing"].item() == "no checkpoint 50 steps before this one, at step 449"
 
 
+def test_nothing_to_compare_with_is_refused_and_not_left_out(tmp_path):
+    run = turning(tmp_path / "run", [0, 1, 2])
+    for nothing in ({"drift_over": ()}, {"references": ()}):
+        with pytest.raises(ValueError, match=r"is empty, so subspace_.* would have no rows"):
+            probes.measure(run, {"row": row}, **nothing)
+    assert len(probes.measure(run, {"row": row}, probes="norm", references=(), drift_over=())) == 3
+
+
 def test_what_a_drift_is_measured_from_is_told_apart_from_other_measurements(tmp_path):
     run = turning(tmp_path / "run", range(0, 101, 10))
     probes.measure(run, {"row": row}, resume_dir=tmp_path / "parts", drift_over=10)

@@ -1,6 +1,7 @@
 """The tools behind the pages on transformers: runs trained side by side, curves of heads, numbers read off curves."""
 
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +11,11 @@ import pytest
 import torch
 
 import probes
-from analyses import side_by_side
-from analyses.head_curves import head_curves
-from analyses.mode_reach import counted, order, summary, yardstick
-from analyses.side_by_side import Job, train_all
-from analyses.study import Study, cliff, dip, each, first_above, halfway_down, nearest_peak
-from analyses.verdicts import FAILS, HOLDS, IN_PART, average, beyond, seen, seen_only_here, together
+from analyses.paper_000_exact_dynamics.mode_reach import counted, order, summary, yardstick
+from analyses.tools import side_by_side
+from analyses.tools.side_by_side import Job, train_all
+from analyses.tools.study import Study, cliff, dip, each, first_above, halfway_down, nearest_peak
+from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, average, beyond, seen, seen_only_here, together
 from checkpoints import open_run
 from models.attention_only.model import AttentionOnlyConfig, attention_only
 from models.attention_only.tasks import RepeatedSubsequence
@@ -103,26 +103,49 @@ def test_circuits_are_the_products_of_transformer_lens_own_matrices(small_run):
         torch.testing.assert_close(built[name], matrix.detach().double(), rtol=0, atol=1e-6)
 
 
-def test_curves_of_heads_are_the_numbers_of_the_table(small_run):
-    table = probes.measure(small_run, removed=4)
-    curves = head_curves(small_run, horizons=[22], spacing=10)
-    for name, found in curves.items():
-        rows = table[(table["circuit"] == name) & (table["layer"] == 1) & (table["head"] == 2)]
+def dense_heads(run, circuit: str) -> dict[int, np.ndarray]:
+    """By step, all heads of all layers, multiplied out: [head, d_model, d_model]."""
+    found = circuits_of(run, (circuit,))[circuit]
+    return {
+        step: np.concatenate([found.read(run.checkpoint(step), layer).dense().numpy() for layer in found.layers])
+        for step in run.steps
+    }
 
-        def column(probe: str, rows=rows) -> np.ndarray:
-            return rows[rows["probe"] == probe]["value"].to_numpy()
 
-        np.testing.assert_allclose(found.ranks[:, 1, 2, 0], column("effective_rank"), rtol=1e-9)
-        np.testing.assert_allclose(found.norms[:, 1, 2], column("norm"), rtol=1e-9)
-        np.testing.assert_allclose(found.distances[40][:-1, 1, 2], column("subspace_distance")[:-1], rtol=1e-6)
-        np.testing.assert_allclose(
-            found.column_distances[40][:-1, 1, 2], column("column_subspace_distance")[:-1], rtol=1e-6
-        )
-        # the horizon is the last checkpoint not after it; beyond it there is nothing
-        assert sorted(found.distances) == [20, 40]
-        assert found.distances[20][4] == pytest.approx(0, abs=1e-6)
-        assert np.isnan(found.distances[20][5:]).all()
-        assert found.drift_steps.tolist() == [10, 20, 30, 40]
+@pytest.mark.parametrize("circuit", ["ov", "qk"])
+def test_curves_of_a_study_are_what_the_plain_functions_say_of_matrices_multiplied_out(small_run, circuit):
+    study, heads = Study(small_run, anchor=20.0, spacing=10, horizons=(1.1,)), dense_heads(small_run, circuit)
+    for k in (0, 3):
+        expected = [probes.marginalized_effective_rank(m, removed=k)[..., k].mean() for m in heads.values()]
+        np.testing.assert_allclose(study.rank(circuit, k)[1], expected, rtol=1e-6)
+    np.testing.assert_allclose(study.norm(circuit), [np.linalg.norm(m) for m in heads.values()], rtol=1e-6)
+    before, after = [step for step in heads if step < 20], [step for step in heads if step > 20]
+    for name in ("subspace_distance", "column_subspace_distance"):
+        found = pd.Series(study.distance_from(20, circuit, name), index=list(heads))
+        expected = [getattr(probes, name)(heads[s], heads[20], normalised=True).mean() for s in before]
+        np.testing.assert_allclose(found[before], expected, rtol=1e-6)
+        assert found[20] == pytest.approx(0, abs=1e-6)
+        assert found[after].isna().all()  # what comes after the end is not on the way to it
+    steps, drift = study.drift_of(circuit)
+    assert steps.tolist() == [10, 20, 30, 40]  # not 15, 25, though 10 steps before them there is a checkpoint too
+    expected = [probes.subspace_drift(heads[step - 10], heads[step]).mean() for step in steps]
+    np.testing.assert_allclose(drift, expected, rtol=1e-6)
+
+
+def test_every_head_of_a_study_has_a_column(small_run):
+    study = Study(small_run, anchor=20.0, spacing=10, horizons=(1.1,))
+    ranks = study.by_head("marginalized_effective_rank", "qk", 0)
+    assert ranks.columns.tolist() == [(layer, head) for layer in range(2) for head in range(3)]
+    assert ranks.index.tolist() == small_run.steps
+    np.testing.assert_allclose(ranks.mean(axis=1), study.rank("qk")[1])
+
+
+def test_a_study_of_a_run_with_a_step_that_cannot_be_right_is_refused(tmp_path):
+    path = job(tmp_path, 3).train()
+    files = sorted(path.glob("step-*.safetensors"))
+    shutil.copy(files[-1], files[4])
+    with pytest.raises(ValueError, match=r"small-seed3.*1 condemned.*train it again"):
+        _ = Study(open_run(path), anchor=20.0, spacing=10, horizons=()).table
 
 
 def test_numbers_read_off_curves_by_hand():
@@ -191,6 +214,7 @@ def test_a_study_reads_curves_at_multiples_of_its_anchor(small_run):
     study = Study(small_run, anchor=20.0, spacing=10, horizons=(1.1, 1.6))
     assert study.end(1.1) == 20
     assert study.end(1.6) == 30
-    assert sorted(study.curves["qk"].distances) == [20, 30, 40]
+    references = {name for name in study.table["probe"].unique() if name.startswith("subspace_distance")}
+    assert references == {"subspace_distance@20", "subspace_distance@30", "subspace_distance@40"}
     assert study.at(study.steps.astype(float), 12.5) == 12.5
     assert each(lambda s: s.anchor, [study, study]).tolist() == [20, 20]

@@ -3,28 +3,46 @@
 An attention head's OV and QK circuits are d_model x d_model with rank d_head. `Factored(left, right)` keeps such a
 matrix as its factors, batched over leading axes, and every probe takes it wherever it takes an array.
 
-Arrays may be NumPy or torch, of any floating type, on any device; NumPy in gives NumPy out, torch in gives torch out
-on the same device. All arithmetic is float64 whatever the checkpoint held.
+Arrays may be NumPy or torch, of any floating type, on any device; torch in gives torch out on the same device, anything
+else (NumPy, lists, a DataFrame) gives NumPy out. One tensor among several arguments makes the result a tensor. Type
+checkers are told the same by overloads. What is one number per matrix has the shape of the batch; for a single matrix
+NumPy hands out a scalar, which does what an array of no axes does and prints as a number. All arithmetic is float64
+whatever the checkpoint held.
 
 This file establishes shapes: it takes loose input and raises readable errors. Everything downstream trusts it.
 """
 
-from typing import Any, TypeGuard
+from collections.abc import Sequence
+from typing import Any, Generic, TypeGuard, TypeVar, overload
 
 import numpy as np
+import pandas as pd
 import torch
+from jaxtyping import Float64
 from torch import Tensor
 
 Array = np.ndarray | Tensor
 
+A = TypeVar("A", np.ndarray, Tensor)
+"""The kind of array that a matrix was handed in as, and that results are handed out as."""
 
-class Factored:
+Nested = Sequence[Any] | pd.DataFrame
+"""What is read as a NumPy array without being one: a list of lists, a DataFrame."""
+
+
+class Factored(Generic[A]):
     """The matrix `left @ right`, kept as its factors.
 
     left is [..., rows, inner], right is [..., inner, columns]; leading axes are a batch and broadcast, so that heads
     which share a factor (grouped key-value heads) need no copies. Building one reads no data and copies none.
     """
 
+    @overload
+    def __init__(self: "Factored[Tensor]", left: Tensor, right: np.ndarray | Nested | Tensor) -> None: ...
+    @overload
+    def __init__(self: "Factored[Tensor]", left: np.ndarray | Nested, right: Tensor) -> None: ...
+    @overload
+    def __init__(self: "Factored[np.ndarray]", left: np.ndarray | Nested, right: np.ndarray | Nested) -> None: ...
     def __init__(self, left: Any, right: Any) -> None:
         self._numpy_out = not (isinstance(left, Tensor) or isinstance(right, Tensor))
         left, right = _tensor(left, "left"), _tensor(right, "right")
@@ -48,14 +66,14 @@ class Factored:
         self._right = right.expand(*batch, *right.shape[-2:])
 
     @property
-    def left(self) -> Array:
+    def left(self) -> A:
         """The factor [..., rows, inner]."""
-        return self._left.numpy() if self._numpy_out else self._left
+        return self._in_kind(self._left)
 
     @property
-    def right(self) -> Array:
+    def right(self) -> A:
         """The factor [..., inner, columns]."""
-        return self._right.numpy() if self._numpy_out else self._right
+        return self._in_kind(self._right)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,33 +86,43 @@ class Factored:
         return self._left.shape[-1]
 
     @property
-    def mT(self) -> "Factored":  # noqa: N802 (the array libraries' own name for it)
+    def mT(self) -> "Factored[A]":  # noqa: N802 (the array libraries' own name for it)
         """The transpose of the last two axes, still factored."""
         return self._like(self._right.mT, self._left.mT)
 
-    def __getitem__(self, index: Any) -> "Factored":
+    def __getitem__(self, index: Any) -> "Factored[A]":
         """Index the leading axes: `heads[3]`, `heads[:, 0]`."""
         parts = index if isinstance(index, tuple) else (index,)
         if any(part is None or part is Ellipsis for part in parts) or len(parts) > len(self.shape) - 2:
             raise IndexError(f"only the leading axes {self.shape[:-2]} of a Factored can be indexed, one by one")
         return self._like(self._left[index], self._right[index])
 
-    def dense(self) -> Array:
+    def dense(self) -> A:
         """The product multiplied out, in float64. For small matrices and for tests."""
-        product = self._left.double() @ self._right.double()
-        return product.numpy() if self._numpy_out else product
+        return self._in_kind(self._left.double() @ self._right.double())
 
     def __repr__(self) -> str:
         """Shape, inner dimension and type."""
         return f"Factored(shape={self.shape}, inner={self.inner}, dtype={self._left.dtype})"
 
-    def _like(self, left: Tensor, right: Tensor) -> "Factored":
-        made = Factored(left, right)
+    def _like(self, left: Tensor, right: Tensor) -> "Factored[A]":
+        made: Factored[Any] = Factored(left, right)
         made._numpy_out = self._numpy_out
         return made
 
+    def _in_kind(self, tensor: Tensor) -> Any:
+        return tensor.numpy() if self._numpy_out else tensor
+
 
 Matrix = Array | Factored
+
+AsNumpy = np.ndarray | Nested | Factored[np.ndarray]
+"""A matrix that gives NumPy arrays."""
+
+AnyMatrix = np.ndarray | Nested | Tensor | Factored[Any]
+
+PerMatrix = Float64[Array, "*batch"] | np.float64
+"""One number per matrix; a NumPy scalar for a single one."""
 
 
 def read(matrix: Any, name: str) -> "Tensor | Factored":

@@ -170,7 +170,7 @@ class Grams:
 
     @staticmethod
     def of(*groups: Factors) -> "Grams":
-        """Compute them."""
+        """Both Gram matrices of every group's products, block by block, in one stack."""
         first = groups[0][0]
         shape = sum(len(left) for left, _ in groups), first.shape[-1], first.shape[-1]
         of_left, of_right = torch.empty(2, *shape, dtype=torch.float64, device=first.device)

@@ -13,17 +13,33 @@ Equal final singular values leave the vectors within their space arbitrary; ampl
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import torch
+from jaxtyping import Float64
 from torch import Tensor
 
-from probes.matrices.factored import Array, Factored, factors, in_kind, read, require_finite
+from probes.matrices.factored import (
+    A,
+    AnyMatrix,
+    Array,
+    Factored,
+    Nested,
+    factors,
+    in_kind,
+    read,
+    require_finite,
+)
 from probes.matrices.ranks import spectrum_effective_rank
 from probes.matrices.spectra import SVD, singular_values, thin_svd
 
 
-def mode_amplitudes(matrix: Any, basis: Any) -> Any:
+@overload
+def mode_amplitudes(matrix: A | Factored[A], basis: SVD[Any]) -> Float64[A, "*batch k"]: ...
+@overload
+def mode_amplitudes(matrix: Nested, basis: SVD[Any]) -> Float64[np.ndarray, "*batch k"]: ...
+def mode_amplitudes(matrix: Any, basis: Any) -> Float64[Array, "*batch k"]:
     """u_k^T M v_k for every mode of `basis` (the `thin_svd` of the final matrix): [..., k].
 
     Takes one checkpoint at a time, so that a long run never has to be in memory at once.
@@ -37,7 +53,21 @@ def mode_amplitudes(matrix: Any, basis: Any) -> Any:
     return in_kind((u * (given.double() @ v)).sum(-2), matrix)
 
 
-def mode_trajectories(matrices: Iterable[Any], final: Any = None, modes: int | None = None) -> Any:
+@overload
+def mode_trajectories(
+    matrices: A, final: AnyMatrix | None = None, modes: int | None = None
+) -> Float64[A, "time *batch modes"]: ...
+@overload
+def mode_trajectories(
+    matrices: Iterable[A | Factored[A]], final: AnyMatrix | None = None, modes: int | None = None
+) -> Float64[A, "time *batch modes"]: ...
+@overload
+def mode_trajectories(
+    matrices: Iterable[Nested], final: AnyMatrix | None = None, modes: int | None = None
+) -> Float64[np.ndarray, "time *batch modes"]: ...
+def mode_trajectories(
+    matrices: Iterable[Any], final: Any = None, modes: int | None = None
+) -> Float64[Array, "time *batch modes"]:
     """Amplitudes of the leading modes of `final` (default: the last matrix) at each time: [time, ..., modes]."""
     matrices = list(matrices)
     if len(matrices) == 0:
@@ -50,7 +80,17 @@ def mode_trajectories(matrices: Iterable[Any], final: Any = None, modes: int | N
     return in_kind(amplitudes, *matrices)
 
 
-def remove_modes(matrix: Any, basis: Any, modes: Iterable[int]) -> Factored | Array:
+@overload
+def remove_modes(matrix: Factored[A], basis: SVD[Any], modes: Iterable[int]) -> Factored[A]: ...
+@overload
+def remove_modes(matrix: A, basis: SVD[Any], modes: Iterable[int]) -> Float64[A, "*batch rows columns"]: ...
+@overload
+def remove_modes(
+    matrix: Nested, basis: SVD[Any], modes: Iterable[int]
+) -> Float64[np.ndarray, "*batch rows columns"]: ...
+def remove_modes(
+    matrix: Any, basis: Any, modes: Iterable[int]
+) -> Factored[Any] | Float64[Array, "*batch rows columns"]:
     """(I - U U^T) M (I - V V^T) with the named modes of `basis` in U and V: the matrix without those directions."""
     given = read(matrix, "matrix")
     require_finite(given, "matrix")
@@ -67,7 +107,17 @@ def remove_modes(matrix: Any, basis: Any, modes: Iterable[int]) -> Factored | Ar
     return in_kind(rest - (rest @ v) @ v.mT, matrix)
 
 
-def marginalized_effective_rank_by_mode(matrix: Any, basis: Any, order: Sequence[int], removed: int = 4) -> Any:
+@overload
+def marginalized_effective_rank_by_mode(
+    matrix: A | Factored[A], basis: SVD[Any], order: Sequence[int], removed: int = 4
+) -> Float64[A, "*batch {removed}+1"]: ...
+@overload
+def marginalized_effective_rank_by_mode(
+    matrix: Nested, basis: SVD[Any], order: Sequence[int], removed: int = 4
+) -> Float64[np.ndarray, "*batch {removed}+1"]: ...
+def marginalized_effective_rank_by_mode(
+    matrix: Any, basis: Any, order: Sequence[int], removed: int = 4
+) -> Float64[Array, "*batch {removed}+1"]:
     """Effective rank once the first k modes of `order` are taken out, for k = 0 .. removed: [..., removed + 1].
 
     order is usually `convergence_order` of the run: this is the paper's reading by convergence. basis is the

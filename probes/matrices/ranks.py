@@ -13,32 +13,49 @@ Each function takes a matrix (array or `Factored`). Its `spectrum_` twin takes s
 decomposition can serve them all. A matrix of zeros has no effective rank, and asking for it is an error.
 """
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from probes.matrices.factored import in_kind
+from probes.matrices.factored import A, Array, Factored, Nested, PerMatrix, in_kind
 from probes.matrices.spectra import singular_values
 
 
-def effective_rank(matrix: Any) -> Any:
+@overload
+def effective_rank(matrix: A | Factored[A]) -> Float64[A, "*batch"]: ...
+@overload
+def effective_rank(matrix: Nested) -> Float64[np.ndarray, "*batch"]: ...
+def effective_rank(matrix: Any) -> PerMatrix:
     """Effective rank of Roy & Vetterli, between 1 and min(rows, columns)."""
     return spectrum_effective_rank(singular_values(matrix))
 
 
-def stable_rank(matrix: Any) -> Any:
+@overload
+def stable_rank(matrix: A | Factored[A]) -> Float64[A, "*batch"]: ...
+@overload
+def stable_rank(matrix: Nested) -> Float64[np.ndarray, "*batch"]: ...
+def stable_rank(matrix: Any) -> PerMatrix:
     """||M||_F^2 / ||M||_2^2: counts directions by energy against the largest; a rival summary, blind to small ones."""
     return spectrum_stable_rank(singular_values(matrix))
 
 
-def participation_ratio(matrix: Any) -> Any:
+@overload
+def participation_ratio(matrix: A | Factored[A]) -> Float64[A, "*batch"]: ...
+@overload
+def participation_ratio(matrix: Nested) -> Float64[np.ndarray, "*batch"]: ...
+def participation_ratio(matrix: Any) -> PerMatrix:
     """(sum s^2)^2 / sum s^4: counts directions by energy; a rival summary between stable and effective rank."""
     return spectrum_participation_ratio(singular_values(matrix))
 
 
-def marginalized_effective_rank(matrix: Any, removed: int = 4) -> Any:
+@overload
+def marginalized_effective_rank(matrix: A | Factored[A], removed: int = 4) -> Float64[A, "*batch {removed}+1"]: ...
+@overload
+def marginalized_effective_rank(matrix: Nested, removed: int = 4) -> Float64[np.ndarray, "*batch {removed}+1"]: ...
+def marginalized_effective_rank(matrix: Any, removed: int = 4) -> Float64[Array, "*batch {removed}+1"]:
     """Effective rank without the k largest singular values, for k = 0 .. removed: [..., removed + 1].
 
     This is the reading of paper 000 by size. It needs one matrix only, but when a later mode overtakes an earlier one
@@ -47,25 +64,43 @@ def marginalized_effective_rank(matrix: Any, removed: int = 4) -> Any:
     return spectrum_marginalized_effective_rank(singular_values(matrix), removed)
 
 
-def spectrum_effective_rank(values: Any) -> Any:
+@overload
+def spectrum_effective_rank(values: A) -> Float64[A, "*batch"]: ...
+@overload
+def spectrum_effective_rank(values: Nested) -> Float64[np.ndarray, "*batch"]: ...
+def spectrum_effective_rank(values: Any) -> PerMatrix:
     """Effective rank from singular values [..., k]."""
     s = _spectrum(values)
     return in_kind(_entropy_rank(s), values)
 
 
-def spectrum_stable_rank(values: Any) -> Any:
+@overload
+def spectrum_stable_rank(values: A) -> Float64[A, "*batch"]: ...
+@overload
+def spectrum_stable_rank(values: Nested) -> Float64[np.ndarray, "*batch"]: ...
+def spectrum_stable_rank(values: Any) -> PerMatrix:
     """Stable rank from singular values [..., k]."""
     s = _spectrum(values)
     return in_kind(_scaled(s).square().sum(-1), values)
 
 
-def spectrum_participation_ratio(values: Any) -> Any:
+@overload
+def spectrum_participation_ratio(values: A) -> Float64[A, "*batch"]: ...
+@overload
+def spectrum_participation_ratio(values: Nested) -> Float64[np.ndarray, "*batch"]: ...
+def spectrum_participation_ratio(values: Any) -> PerMatrix:
     """Participation ratio from singular values [..., k]."""
     s = _scaled(_spectrum(values))
     return in_kind(s.square().sum(-1).square() / s.pow(4).sum(-1), values)
 
 
-def spectrum_marginalized_effective_rank(values: Any, removed: int = 4) -> Any:
+@overload
+def spectrum_marginalized_effective_rank(values: A, removed: int = 4) -> Float64[A, "*batch {removed}+1"]: ...
+@overload
+def spectrum_marginalized_effective_rank(
+    values: Nested, removed: int = 4
+) -> Float64[np.ndarray, "*batch {removed}+1"]: ...
+def spectrum_marginalized_effective_rank(values: Any, removed: int = 4) -> Float64[Array, "*batch {removed}+1"]:
     """Marginalized effective rank from singular values [..., k], in any order: [..., removed + 1]."""
     if removed < 0:
         raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
@@ -79,7 +114,11 @@ def spectrum_marginalized_effective_rank(values: Any, removed: int = 4) -> Any:
     return in_kind(torch.stack([_entropy_rank(s[..., k:]) for k in range(removed + 1)], dim=-1), values)
 
 
-def spectrum_rank(values: Any) -> Any:
+@overload
+def spectrum_rank(values: A) -> Int64[A, "*batch"]: ...
+@overload
+def spectrum_rank(values: Nested) -> Int64[np.ndarray, "*batch"]: ...
+def spectrum_rank(values: Any) -> Int64[Array, "*batch"] | np.int64:
     """How many singular values [..., k] exceed the rounding of float64 relative to the largest; 0 for a zero matrix."""
     s = torch.as_tensor(values).double()
     smallest = s.shape[-1] * torch.finfo(torch.float64).eps * s.amax(-1, keepdim=True)

@@ -16,13 +16,25 @@ in blocks whose float64 copies stay in the cache.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, overload
 
+import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from probes.matrices.factored import Array, Factored, factors, in_kind, is_thin, read, require_finite
+from probes.matrices.factored import (
+    A,
+    Array,
+    Factored,
+    Nested,
+    PerMatrix,
+    factors,
+    in_kind,
+    is_thin,
+    read,
+    require_finite,
+)
 from probes.matrices.grams import GramMatrix, Grams
 
 GRAM_ERROR = 1e-9
@@ -30,15 +42,19 @@ GRAM_ERROR = 1e-9
 
 
 @dataclass(frozen=True)
-class SVD:
+class SVD(Generic[A]):
     """M = left @ diag(values) @ right^T: singular vectors as columns, values descending."""
 
-    left: Float64[Array, "*batch rows k"]
-    values: Float64[Array, "*batch k"]
-    right: Float64[Array, "*batch columns k"]
+    left: Float64[A, "*batch rows k"]
+    values: Float64[A, "*batch k"]
+    right: Float64[A, "*batch columns k"]
 
 
-def singular_values(matrix: Any) -> Any:
+@overload
+def singular_values(matrix: A | Factored[A]) -> Float64[A, "*batch k"]: ...
+@overload
+def singular_values(matrix: Nested) -> Float64[np.ndarray, "*batch k"]: ...
+def singular_values(matrix: Any) -> Float64[Array, "*batch k"]:
     """Singular values, largest first, as float64.
 
     matrix is an array [..., rows, columns] or a `Factored`; the result is [..., k] with k = min(rows, columns), and for
@@ -54,7 +70,11 @@ def singular_values(matrix: Any) -> Any:
     return in_kind(torch.linalg.svdvals(_product(given)), matrix)
 
 
-def thin_svd(matrix: Any) -> SVD:
+@overload
+def thin_svd(matrix: A | Factored[A]) -> SVD[A]: ...
+@overload
+def thin_svd(matrix: Nested) -> SVD[np.ndarray]: ...
+def thin_svd(matrix: Any) -> SVD[Any]:
     """Singular vectors (columns) and values, from the factors by QR, so that the vectors are orthonormal to rounding.
 
     That includes vectors that belong to a zero singular value, where the Gram route would return noise.
@@ -65,7 +85,11 @@ def thin_svd(matrix: Any) -> SVD:
     return SVD(in_kind(u, matrix), in_kind(s, matrix), in_kind(v, matrix))
 
 
-def frobenius_norm(matrix: Any) -> Any:
+@overload
+def frobenius_norm(matrix: A | Factored[A]) -> Float64[A, "*batch"]: ...
+@overload
+def frobenius_norm(matrix: Nested) -> Float64[np.ndarray, "*batch"]: ...
+def frobenius_norm(matrix: Any) -> PerMatrix:
     """||M||_F, for a `Factored` without forming the product: the root of the sum of sigma^2."""
     given = read(matrix, "matrix")
     if not isinstance(given, Factored):

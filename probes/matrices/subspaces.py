@@ -26,20 +26,46 @@ its error bound exceeds `GRAM_ERROR` of ||final||, the projection is carried out
 """
 
 import math
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from probes.matrices.factored import Factored, factors, in_kind, is_thin, read, require_moderate, require_same_shape
+from probes.matrices.factored import (
+    A,
+    AnyMatrix,
+    Array,
+    AsNumpy,
+    Factored,
+    PerMatrix,
+    factors,
+    in_kind,
+    is_thin,
+    read,
+    require_moderate,
+    require_same_shape,
+)
 from probes.matrices.grams import Grams, inner_product, overlap, product
 from probes.matrices.spectra import GRAM_ERROR, flat, frobenius_norm, thin_svd_tensors
 
 _WELL_CONDITIONED = 1e10  # of left^T left: its columns are then independent beyond doubt
 
 
-def subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None) -> Any:
+@overload
+def subspace_distance(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    earlier: A | Factored[A], final: A | Factored[A], *, normalised: bool = False, rank: int | None = None
+) -> Float64[A, "*batch"]: ...
+@overload
+def subspace_distance(
+    earlier: AsNumpy, final: AsNumpy, *, normalised: bool = False, rank: int | None = None
+) -> Float64[np.ndarray, "*batch"]: ...
+@overload
+def subspace_distance(
+    earlier: AnyMatrix, final: AnyMatrix, *, normalised: bool = False, rank: int | None = None
+) -> Float64[Array, "*batch"]: ...
+def subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None) -> PerMatrix:
     """min_A ||A earlier - final||_F (Eq 16): the part of `final` outside the row space of `earlier`.
 
     normalised divides by ||final||_F, so that the value lies between 0 and 1 and compares with
@@ -48,12 +74,34 @@ def subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, ran
     return in_kind(_distance(read(earlier, "earlier"), read(final, "final"), normalised, rank), earlier, final)
 
 
-def column_subspace_distance(earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None) -> Any:
+@overload
+def column_subspace_distance(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    earlier: A | Factored[A], final: A | Factored[A], *, normalised: bool = False, rank: int | None = None
+) -> Float64[A, "*batch"]: ...
+@overload
+def column_subspace_distance(
+    earlier: AsNumpy, final: AsNumpy, *, normalised: bool = False, rank: int | None = None
+) -> Float64[np.ndarray, "*batch"]: ...
+@overload
+def column_subspace_distance(
+    earlier: AnyMatrix, final: AnyMatrix, *, normalised: bool = False, rank: int | None = None
+) -> Float64[Array, "*batch"]: ...
+def column_subspace_distance(
+    earlier: Any, final: Any, *, normalised: bool = False, rank: int | None = None
+) -> PerMatrix:
     """min_A ||earlier A - final||_F: the part of `final` outside the column space of `earlier`."""
     return in_kind(_distance(read(earlier, "earlier").mT, read(final, "final").mT, normalised, rank), earlier, final)
 
 
-def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> Any:
+@overload
+def subspace_drift(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    earlier: A | Factored[A], later: A | Factored[A], *, rank: int | None = None
+) -> Float64[A, "*batch"]: ...
+@overload
+def subspace_drift(earlier: AsNumpy, later: AsNumpy, *, rank: int | None = None) -> Float64[np.ndarray, "*batch"]: ...
+@overload
+def subspace_drift(earlier: AnyMatrix, later: AnyMatrix, *, rank: int | None = None) -> Float64[Array, "*batch"]: ...
+def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> PerMatrix:
     """How far the row space moved between two neighbours, from 0 (not at all) to 1 (to an orthogonal one).
 
     sqrt( (||later outside earlier||^2 + ||earlier outside later||^2) / (||later||^2 + ||earlier||^2) )
@@ -69,7 +117,17 @@ def subspace_drift(earlier: Any, later: Any, *, rank: int | None = None) -> Any:
     return in_kind((movement / energy).clamp(max=1).sqrt(), earlier, later)
 
 
-def principal_angles(first: Any, second: Any, *, rank: int | None = None) -> Any:
+@overload
+def principal_angles(  # pyright: ignore[reportOverlappingOverload] (an array is an A as well)
+    first: A | Factored[A], second: A | Factored[A], *, rank: int | None = None
+) -> Float64[A, "*batch k"]: ...
+@overload
+def principal_angles(
+    first: AsNumpy, second: AsNumpy, *, rank: int | None = None
+) -> Float64[np.ndarray, "*batch k"]: ...
+@overload
+def principal_angles(first: AnyMatrix, second: AnyMatrix, *, rank: int | None = None) -> Float64[Array, "*batch k"]: ...
+def principal_angles(first: Any, second: Any, *, rank: int | None = None) -> Float64[Array, "*batch k"]:
     """Angles between the row spaces in radians, smallest first: [..., k], k the smaller of the two ranks.
 
     rank keeps the leading directions of both. Matrices of one batch must have one rank; where they do not, say which.

@@ -170,7 +170,7 @@ class _Reader:
         whole = self._whole(layers)
         if whole:
             return whole
-        key = (self.plan.token, self.label, layers)
+        key = self._key(layers)
         cached = _CACHE.get(key)
         matrices: dict[Place, Matrix] = {}
         for layer in layers:
@@ -202,9 +202,13 @@ class _Reader:
                 raise _NotTogetherError from error
             return f"{self.label}, which it is compared with, cannot be read: {error}"
 
+    def _key(self, layers: tuple[int, ...]) -> tuple[str, str, tuple[int, ...], str]:
+        version = "" if isinstance(self.entry, str) else self.entry.version
+        return self.plan.token, self.label, layers, version
+
     def _whole(self, layers: tuple[int, ...]) -> LayerCircuits:
         """These layers, where the cache has all of them."""
-        cached = _CACHE.get((self.plan.token, self.label, layers))
+        cached = _CACHE.get(self._key(layers))
         whole = {names: heads for names, heads in cached.items() if isinstance(heads, LayerHeads)}
         return whole if len(whole) == len(cached) else {}
 

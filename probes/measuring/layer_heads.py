@@ -58,12 +58,12 @@ class LayerHeads:
         self.grams = _grams([(_zeros_unless(keep, left), _zeros_unless(keep, right)) for keep, (left, right) in pairs])
 
     def __len__(self) -> int:
-        """How many heads."""
+        """How many heads there are, of all circuits together."""
         return self.shape[0]
 
     @property
     def nbytes(self) -> int:
-        """Of the weights."""
+        """How much memory the weights take."""
         groups = self.grams.groups if self.grams else (_parts(self._matrix),)
         return sum(part.nbytes for group in groups for part in group)
 

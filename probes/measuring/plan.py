@@ -42,6 +42,18 @@ class Plan:
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     """Tells what is cached for this measurement from what is for another."""
 
+    def __post_init__(self) -> None:
+        for reads, given, argument in (
+            ("current, reference", self.references, "references"),
+            ("current, previous", self.stretches, "drift_over"),
+        ):
+            asked = self.probes_that_read(reads)
+            if asked and not given:
+                raise ValueError(
+                    f"{argument} is empty, so {asked[0].name} would have no rows: name something to compare with, or "
+                    "leave it out of `probes`"
+                )
+
     def suffixes(self, probe: Probe) -> Sequence[str]:
         """What is added to a probe's name, once for each that it is compared with."""
         if probe.reads == "current, reference":
@@ -131,9 +143,10 @@ def tasks_of(plan: Plan, entries: Sequence[Entry]) -> list[CheckpointTask]:
         found = {added: partner(stretch, steps, place) for added, stretch in plan.stretches.items()}
         previous.append({added: by_step[one] if isinstance(one, int) else one for added, one in found.items()})
     references = {entry.label for entry in plan.references.values()}
+    soon = [references | _labels(previous[place + 1 : place + 1 + _SOON]) for place in range(len(steps) - 1)]
     return [
-        CheckpointTask(entry, previous[place], frozenset(references | _labels(previous[place + 1 : place + 1 + _SOON])))
-        for place, entry in enumerate(entries)
+        CheckpointTask(entry, partners, frozenset(needed))
+        for entry, partners, needed in zip(entries, previous, [*soon, set()], strict=True)
     ]
 
 

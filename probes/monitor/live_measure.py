@@ -80,6 +80,7 @@ class LiveMeasurement:
         self._tensors = tensors_by_layer(found, now)
         self._read = sorted({name for names in self._tensors.values() for name in names})
         self._before: Entry | None = None
+        self._count = 0
 
     def table(self, measurements: Sequence[CheckpointValues]) -> pd.DataFrame:
         """Measurements as `measure` gives them."""
@@ -88,20 +89,22 @@ class LiveMeasurement:
     def measure(self, step: int) -> tuple[CheckpointValues, str | None]:
         """All numbers of the weights as they are now, and why some are missing; on the first rank alone."""
         now = self.group.everywhere(self.weights.now, f"the model at step {step}")
-        own = list(self._at_once(step, now) if self.group.count == 1 else self._by_layer(step, now))
+        self._count += 1  # the same step may come again with other weights, which are then not those of before
+        entry = Entry(step, now.label, lambda: now, version=str(self._count))
+        own = list(self._at_once(entry) if self.group.count == 1 else self._by_layer(entry))
         if any(probe.reads == "current, previous" for probe in self._plan.probes):
             kept = self.group.everywhere(now.copy_of, self._read, now.label)
-            self._before = Entry(step, kept.label, lambda: kept)
+            self._before = replace(entry, open=lambda: kept)
         return self._whole(step, self.group.gather(own))
 
-    def _at_once(self, step: int, now: InMemory) -> Iterator[tuple[CheckpointValues, str | None]]:
+    def _at_once(self, now: Entry) -> Iterator[tuple[CheckpointValues, str | None]]:
         """All layers; each tensor is read when it is needed."""
-        yield measure_checkpoint(self._plan, _task(Entry(step, now.label, lambda: now), self._before))
+        yield measure_checkpoint(self._plan, _task(now, self._before))
 
-    def _by_layer(self, step: int, now: InMemory) -> Iterator[tuple[CheckpointValues, str | None]]:
+    def _by_layer(self, now: Entry) -> Iterator[tuple[CheckpointValues, str | None]]:
         """This rank's share of each layer that it has one of."""
         for layer in self._tensors:
-            yield from self._layer(layer, Entry(step, now.label, lambda: now))
+            yield from self._layer(layer, now)
 
     def _layer(self, layer: int, now: Entry) -> list[tuple[CheckpointValues, str | None]]:
         """Every rank gathers every layer, whatever becomes of measuring it, and lets go of it before the next."""

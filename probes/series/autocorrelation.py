@@ -8,20 +8,19 @@ The first is the default because, with the curvature taken in log lag, its peaks
 which the modes of the solvable model are learned. The other two do not have that property: dividing by T - tau blows up
 the end, where few pairs are left, and without the subtraction the final loss drowns the rest.
 
-The loss must be recorded at every step (or at any one spacing). A million steps take about a quarter of a second.
+The loss must be recorded at every step (or at any one spacing): a pandas Series whose index is uneven is refused. A
+million steps take about a quarter of a second.
 """
-
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
-from probes.series.checks import read_series, require_scalar
+from probes.series.checks import Values, read_even_series, require_scalar
 
 Lags = Float64[np.ndarray, " lags"]
 
 
-def loss_autocorrelation(loss: Any, *, end: float | None = None) -> Lags:
+def loss_autocorrelation(loss: Values, *, end: float | None = None) -> Lags:
     """Biased autocorrelation of the loss above its end, at lags 0, 1, 2 ... in units of the spacing.
 
     end is the value taken off, by default the mean of the last hundredth of the series: one noisy last value would
@@ -31,20 +30,20 @@ def loss_autocorrelation(loss: Any, *, end: float | None = None) -> Lags:
     return _lagged_sums(above) / len(above)
 
 
-def unbiased_loss_autocorrelation(loss: Any, *, end: float | None = None) -> Lags:
+def unbiased_loss_autocorrelation(loss: Values, *, end: float | None = None) -> Lags:
     """The same sum divided by the number of pairs at each lag."""
     above = _above_end(loss, end)
     return _lagged_sums(above) / np.arange(len(above), 0, -1)
 
 
-def printed_loss_autocorrelation(loss: Any) -> Lags:
+def printed_loss_autocorrelation(loss: Values) -> Lags:
     """E[L(t) L(t + tau)] as printed in paper 000: the loss itself, averaged over the pairs at each lag."""
-    series, _ = read_series(loss, name="loss")
+    series, _ = read_even_series(loss, name="loss")
     return _lagged_sums(series) / np.arange(len(series), 0, -1)
 
 
-def _above_end(loss: Any, end: float | None) -> Float64[np.ndarray, " n"]:
-    series, _ = read_series(loss, name="loss")
+def _above_end(loss: Values, end: float | None) -> Float64[np.ndarray, " n"]:
+    series, _ = read_even_series(loss, name="loss")
     return series - (series[-max(1, len(series) // 100) :].mean() if end is None else require_scalar(end, "end"))
 
 

@@ -1,14 +1,28 @@
 """What counts as a series here: one number per step, steps strictly increasing, all finite.
 
-Every function on series starts with these checks, so that each of them fails in the same words.
+A pandas Series brings its steps: its index, where that is numeric. Anything else (an array, a list, a tensor) has steps
+beside it, or counts 0, 1, 2 ... Every function on series starts with these checks, so that each of them reads steps in
+the same way and fails in the same words.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
+from numpy.typing import ArrayLike
 from torch import Tensor
+
+Values = ArrayLike | Tensor
+"""One number per step: a pandas Series, an array, a list or a tensor."""
+
+WithoutIndex = np.ndarray | Tensor | Sequence[float] | pd.Index | pd.DataFrame
+"""The same but a Series: where a Series gives a Series, these give an array. (A DataFrame is refused, but listed: type
+checkers cannot tell that `table["loss"]` is none.)"""
+
+_UNEVEN = 1e-6
+"""How far gaps may differ, as a share, and still be one spacing: times that are step x learning rate are rounded."""
 
 
 def read_series(
@@ -18,8 +32,8 @@ def read_series(
     index of a pandas Series, else to 0, 1, 2 ...
     """
     series = _vector(values, name)
-    if steps is None and isinstance(values, pd.Series) and pd.api.types.is_numeric_dtype(values.index):
-        steps = values.index
+    if steps is None:
+        steps = numeric_index(values)
     at = np.arange(len(series), dtype=np.float64) if steps is None else _vector(steps, "steps")
     if len(series) != len(at):
         raise ValueError(f"{name} has {len(series)} entries and steps has {len(at)}: one step per value is expected")
@@ -33,6 +47,29 @@ def read_series(
             "sort the series and drop repeated steps"
         )
     return series, at
+
+
+def read_even_series(values: Any, *, name: str) -> tuple[Float64[np.ndarray, " n"], float]:
+    """The values and the one spacing of their steps; ValueError where the index of a pandas Series has several."""
+    series, at = read_series(values, name=name)
+    gaps = np.diff(at)
+    spacing = float(at[-1] - at[0]) / len(gaps)
+    uneven = np.flatnonzero(np.abs(gaps - gaps[0]) > _UNEVEN * spacing)
+    if len(uneven):
+        i = int(uneven[0])
+        raise ValueError(
+            f"{name} is not evenly spaced: its index goes from {at[0]:g} to {at[1]:g} and from {at[i]:g} to "
+            f"{at[i + 1]:g}, and an autocorrelation needs one spacing. Interpolate it, or pass {name}.to_numpy() if "
+            "the index is not what counts"
+        )
+    return series, spacing
+
+
+def numeric_index(values: Any) -> pd.Index | None:
+    """The steps that a pandas Series or DataFrame brings along; None if its index is not numbers, or there is none."""
+    if isinstance(values, pd.Series | pd.DataFrame) and pd.api.types.is_numeric_dtype(values.index):
+        return values.index
+    return None
 
 
 def _vector(values: Any, name: str) -> Float64[np.ndarray, " n"]:

@@ -11,6 +11,9 @@ says otherwise (`linear_curvature`): on a linear axis each later stage bends ten
 Smoothing of .2 in ln(step) is what the noise of SGD needs (.15 and less invents peaks); it moves a peak by up to 8 %.
 A clean curve can do with .05.
 
+A pandas Series needs no steps beside it (they are its index) and gives a Series with the same index; an array gives an
+array. Step 0 has no logarithm: it is refused, not dropped.
+
 What peaks where, measured on the solvable model of paper 000 with known times t*:
 
     curvature of `loss_autocorrelation` in log lag    at t*, within 3 %
@@ -18,14 +21,14 @@ What peaks where, measured on the solvable model of paper 000 with known times t
     `norm_curvature`, d^2||M||/d(ln t)^2              at .78 - .87 t*: it leads
 """
 
-from typing import Any
+from typing import overload
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
 from probes.series.autocorrelation import loss_autocorrelation
-from probes.series.checks import read_series, require_scalar
+from probes.series.checks import Values, WithoutIndex, read_even_series, read_series, require_scalar
 
 Curve = Float64[np.ndarray, " n"]
 Binned = Float64[np.ndarray, " bins"]
@@ -34,40 +37,63 @@ _BINS_PER_WIDTH = 8
 _KEPT_WHOLE = 1000
 
 
-def slope(values: Any, steps: Any, *, smoothing: float = 0.2) -> Curve:
+@overload
+def slope(values: pd.Series, steps: Values | None = None, *, smoothing: float = 0.2) -> pd.Series: ...
+@overload
+def slope(values: WithoutIndex, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve: ...
+def slope(values: Values, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve | pd.Series:
     """d values / d ln(step) at each step; smoothing is a width in ln(step)."""
-    series, at = read_series(values, steps, least=4)
-    return _derivatives(series, _log(at), smoothing)[0]
+    return _in_log_steps(values, steps, smoothing)[0]
 
 
-def curvature(values: Any, steps: Any, *, smoothing: float = 0.2) -> Curve:
+@overload
+def curvature(values: pd.Series, steps: Values | None = None, *, smoothing: float = 0.2) -> pd.Series: ...
+@overload
+def curvature(values: WithoutIndex, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve: ...
+def curvature(values: Values, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve | pd.Series:
     """d^2 values / d ln(step)^2 at each step; smoothing is a width in ln(step)."""
-    series, at = read_series(values, steps, least=4)
-    return _derivatives(series, _log(at), smoothing)[1]
+    return _in_log_steps(values, steps, smoothing)[1]
 
 
-def linear_curvature(values: Any, steps: Any, *, smoothing: float) -> Curve:
+@overload
+def linear_curvature(values: pd.Series, steps: Values | None = None, *, smoothing: float) -> pd.Series: ...
+@overload
+def linear_curvature(values: WithoutIndex, steps: Values | None = None, *, smoothing: float) -> Curve: ...
+def linear_curvature(values: Values, steps: Values | None = None, *, smoothing: float) -> Curve | pd.Series:
     """d^2 values / d step^2 at each step, as the paper prints it; smoothing is a width in steps."""
     series, at = read_series(values, steps, least=4)
-    return _derivatives(series, at, smoothing)[1]
+    return _in_kind(_derivatives(series, at, smoothing)[1], values)
 
 
-def norm_growth(norms: Any, steps: Any, *, smoothing: float = 0.2) -> Curve:
+@overload
+def norm_growth(norms: pd.Series, steps: Values | None = None, *, smoothing: float = 0.2) -> pd.Series: ...
+@overload
+def norm_growth(norms: WithoutIndex, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve: ...
+def norm_growth(norms: Values, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve | pd.Series:
     """d||M|| / d ln(step): peaks when a mode is learned."""
-    return slope(norms, steps, smoothing=smoothing)
+    return _in_log_steps(norms, steps, smoothing)[0]
 
 
-def norm_curvature(norms: Any, steps: Any, *, smoothing: float = 0.2) -> Curve:
+@overload
+def norm_curvature(norms: pd.Series, steps: Values | None = None, *, smoothing: float = 0.2) -> pd.Series: ...
+@overload
+def norm_curvature(norms: WithoutIndex, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve: ...
+def norm_curvature(norms: Values, steps: Values | None = None, *, smoothing: float = 0.2) -> Curve | pd.Series:
     """d^2||M|| / d ln(step)^2, the measure of Fig 4B: peaks about a fifth before a mode is learned."""
-    return curvature(norms, steps, smoothing=smoothing)
+    return _in_log_steps(norms, steps, smoothing)[1]
 
 
-def loss_autocorrelation_curvature(loss: Any, *, spacing: float = 1.0, smoothing: float = 0.2) -> pd.DataFrame:
+def loss_autocorrelation_curvature(
+    loss: Values, *, spacing: float | None = None, smoothing: float = 0.2
+) -> pd.DataFrame:
     """d^2 A / d(ln lag)^2 of the loss, the measure of Fig 4A: columns lag and curvature, lags log-spaced.
 
-    spacing is the number of steps (or the time) between two values of the loss. Peaks fall at the times the modes are
-    learned, counted from the first value.
+    spacing is the number of steps (or the time) between two values of the loss: by default that of the index of a
+    pandas Series, which must be even, and 1 for anything else. Peaks fall at the times the modes are learned, counted
+    from the first value.
     """
+    if spacing is None:
+        _, spacing = read_even_series(loss, name="loss")
     if require_scalar(spacing, "spacing") <= 0:
         raise ValueError(f"spacing is {spacing}: a positive number of steps is expected")
     correlation = loss_autocorrelation(loss)
@@ -81,7 +107,7 @@ def loss_autocorrelation_curvature(loss: Any, *, spacing: float = 1.0, smoothing
     return pd.DataFrame({"lag": at * spacing, "curvature": _derivatives(y, x, smoothing)[1]})
 
 
-def peaks(values: Any, steps: Any, *, prominence: float = 0.05) -> pd.DataFrame:
+def peaks(values: Values, steps: Values | None = None, *, prominence: float = 0.05) -> pd.DataFrame:
     """Local maxima that rise by at least `prominence` x the range above their surroundings: step, height, prominence.
 
     Ends are no peaks. The position is the top of a parabola through the three highest points, in ln(step).
@@ -104,6 +130,20 @@ def peaks(values: Any, steps: Any, *, prominence: float = 0.05) -> pd.DataFrame:
         shift = here + (tilt / (2 * bend) if bend > 0 else 0.0)
         rows.append({"step": float(np.exp(x[top] + shift)), "height": float(series[top]), "prominence": float(height)})
     return pd.DataFrame(rows, columns=["step", "height", "prominence"], dtype=np.float64)
+
+
+def _in_log_steps(
+    values: Values, steps: Values | None, smoothing: float
+) -> tuple[Curve | pd.Series, Curve | pd.Series]:
+    """First and second derivative in ln(step)."""
+    series, at = read_series(values, steps, least=4)
+    first, second = _derivatives(series, _log(at), smoothing)
+    return _in_kind(first, values), _in_kind(second, values)
+
+
+def _in_kind(curve: Curve, values: Values) -> Curve | pd.Series:
+    """The curve as a Series, if that is what the values came as."""
+    return pd.Series(curve, index=values.index, name=values.name) if isinstance(values, pd.Series) else curve
 
 
 def _log(at: Curve) -> Curve:

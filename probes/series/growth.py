@@ -10,68 +10,73 @@ Checkpoints are spaced as somebody liked; so that R^2 does not depend on it, eac
 ln(step) it stands for: every decade of training counts alike, the long wait before a rise as much as the rise.
 
 A logistic that fits is what linear theory predicts, not a proof of it: any sudden change between two levels looks like
-one. The table therefore holds the rivals' R^2 beside it.
+one. The table therefore holds the R^2 of every law beside it.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from probes.series.checks import read_series
+from probes.series.checks import Values, numeric_index, read_series
 from probes.series.times import half_time
 
 Curve = Float64[np.ndarray, " n"]
 Points = Float64[np.ndarray, " points"]
 
-SHAPES = ("logistic", "exponential", "power law", "straight line")
+LAWS = ("logistic", "exponential", "power law", "straight line")
+"""The growth laws that are fitted, by name."""
 
-_BOUNDS = (-20.0, 6.0)  # of the logarithms searched: beyond them every shape is flat or a step
+_BOUNDS = (-20.0, 6.0)  # of the logarithms searched: beyond them every law is flat or a step
 
 
 @dataclass(frozen=True)
-class Fit:
-    """One shape fitted to one series: share of the variance explained, the numbers of the formula, and the curve."""
+class GrowthFit:
+    """One growth law fitted to one series.
 
-    shape: str
+    r2        share of the variance of the series that the law explains
+    numbers   those of its formula, by name, in steps: half_time and rate of the logistic, exponent of the power law ...
+    curve     the law at the steps of the series
+    """
+
+    law: str
     r2: float
     numbers: Mapping[str, float]
     curve: Curve
 
 
-def fit_growth(values: Any, steps: Any = None) -> dict[str, Fit]:
-    """All four shapes, by name. R^2 is NaN for a series that does not change."""
+def fit_growth(values: Values, steps: Values | None = None) -> dict[str, GrowthFit]:
+    """All four growth laws fitted to one series, by name. R^2 is NaN for a series that does not change."""
     series, at = read_series(values, steps, least=5)
     if at[0] < 0:
         raise ValueError(f"steps begin at {at[0]:g}: they count updates and cannot be negative")
     weight, span = _stretches(at), float(at[-1])
     found = {}
-    for shape in _shapes(at / span):
-        best = _search(shape, series, weight)
-        column = shape.column(best[None])
-        error, start, scale = (float(number[0]) for number in _solve(column, shape.has_start, series, weight))
-        numbers = shape.numbers(best, start, scale, span)
-        found[shape.name] = Fit(shape.name, _r2(error, series, weight), numbers, start + scale * column[0])
+    for law in _laws(at / span):
+        best = _search(law, series, weight)
+        column = law.column(best[None])
+        error, start, scale = (float(number[0]) for number in _solve(column, law.has_start, series, weight))
+        numbers = law.numbers(best, start, scale, span)
+        found[law.name] = GrowthFit(law.name, _r2(error, series, weight), numbers, start + scale * column[0])
     return found
 
 
 def mode_growth(trajectories: pd.DataFrame) -> pd.DataFrame:
-    """One row per mode: where it ends, when, its logistic's half-time and rate, R^2 of every shape, the best of them.
+    """One row per mode: where it ends, when, its logistic's half-time and rate, R^2 of every law, the best of them.
 
     trajectories has columns circuit, layer, head, mode, step, measured. halfway is the step at which the mode itself
     first reached half of its end, half_time that of the logistic, NaN if it lies beyond the last step; best is missing
-    where no shape explains anything.
+    where no law explains anything.
     """
     keys = ["circuit", "layer", "head", "mode"]
     rows = []
     for key, group in trajectories.groupby(keys, sort=False):
         fits = fit_growth(group["measured"].to_numpy(), group["step"].to_numpy())
         logistic = fits["logistic"].numbers
-        r2 = {shape: fits[shape].r2 for shape in SHAPES}
-        known = [shape for shape in SHAPES if np.isfinite(r2[shape])]
+        r2 = {law: fits[law].r2 for law in LAWS}
+        known = [law for law in LAWS if np.isfinite(r2[law])]
         reached = logistic["half_time"] <= group["step"].iloc[-1]
         rows.append(
             dict(zip(keys, key if isinstance(key, tuple) else (key,), strict=True))
@@ -81,18 +86,20 @@ def mode_growth(trajectories: pd.DataFrame) -> pd.DataFrame:
                 "half_time": logistic["half_time"] if reached and known else np.nan,
                 "rate": logistic["rate"],
             }
-            | {f"r2 {shape}": r2[shape] for shape in SHAPES}
-            | {"best": max(known, key=lambda shape: r2[shape]) if known else None}
+            | {f"r2 {law}": r2[law] for law in LAWS}
+            | {"best": max(known, key=lambda law: r2[law]) if known else None}
         )
-    columns = [*keys, "end", "halfway", "half_time", "rate", *(f"r2 {shape}" for shape in SHAPES), "best"]
+    columns = [*keys, "end", "halfway", "half_time", "rate", *(f"r2 {law}" for law in LAWS), "best"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def convergence_order(trajectories: Any, steps: Any) -> list[int]:
+def convergence_order(trajectories: Values, steps: Values | None = None) -> list[int]:
     """Modes by the step at which each first reached half of its final amplitude, earliest first.
 
-    A mode that ends at zero has not converged to anything and comes last.
+    trajectories is [time, modes], as `mode_trajectories` gives them for one matrix; a DataFrame brings its steps as its
+    index. A mode that ends at zero has not converged to anything and comes last.
     """
+    steps = numeric_index(trajectories) if steps is None else steps
     curves = np.asarray(trajectories, dtype=np.float64)
     if curves.ndim != 2:
         raise ValueError(f"trajectories has shape {curves.shape}: [time, modes] of one matrix is expected")
@@ -109,7 +116,7 @@ def _halfway(values: np.ndarray, steps: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _Law:
     """start + scale x column(p): p is searched, start (if there is one) and scale are solved for.
 
     column takes p [points, numbers] and gives [points, n]. Time is in units of the run; the numbers in p are
@@ -123,12 +130,12 @@ class _Shape:
     numbers: Callable[[np.ndarray, float, float, float], dict[str, float]]
 
 
-def _shapes(x: Curve) -> list[_Shape]:
+def _laws(x: Curve) -> list[_Law]:
     first = np.log(x[x > 0][0])
     half_times = np.concatenate((np.linspace(first, np.log(2), 40), np.log(np.linspace(0.1, 2, 20))))
     steepness = np.log(np.geomspace(1, 200, 16))  # r t*: the start is a_inf / (1 + exp(r t*))
     return [
-        _Shape(
+        _Law(
             "logistic",
             False,
             lambda p: _sigmoid(np.exp(p[:, 1:]) * (x / np.exp(p[:, :1]) - 1)),
@@ -139,7 +146,7 @@ def _shapes(x: Curve) -> list[_Shape]:
                 "rate": float(np.exp(p[1] - p[0])) / span,
             },
         ),
-        _Shape(
+        _Law(
             "exponential",
             True,
             lambda p: 1 - np.exp(-np.exp(p) * x),
@@ -150,14 +157,14 @@ def _shapes(x: Curve) -> list[_Shape]:
                 "rate": float(np.exp(p[0])) / span,
             },
         ),
-        _Shape(
+        _Law(
             "power law",
             True,
             lambda p: x ** np.exp(p),
             np.log(np.geomspace(0.02, 20, 60))[:, None],
             lambda p, start, scale, span: {"start": start, "exponent": float(np.exp(p[0]))},
         ),
-        _Shape(
+        _Law(
             "straight line",
             True,
             lambda p: np.broadcast_to(x, (len(p), len(x))),
@@ -185,15 +192,15 @@ def _solve(
     return error, start, scale
 
 
-def _search(shape: _Shape, series: Curve, weight: Curve) -> np.ndarray:
+def _search(law: _Law, series: Curve, weight: Curve) -> np.ndarray:
     """The best point of the grid, refined."""
-    best = shape.grid[np.argmin(_solve(shape.column(shape.grid), shape.has_start, series, weight)[0])]
+    best = law.grid[np.argmin(_solve(law.column(law.grid), law.has_start, series, weight)[0])]
     if len(best) == 0:
         return best
     from scipy.optimize import minimize  # half a second to import, and importing probes must be quick
 
     def error(p: np.ndarray) -> float:
-        return float(_solve(shape.column(np.clip(p, *_BOUNDS)[None]), shape.has_start, series, weight)[0][0])
+        return float(_solve(law.column(np.clip(p, *_BOUNDS)[None]), law.has_start, series, weight)[0][0])
 
     found = minimize(error, best, method="Nelder-Mead", options={"xatol": 1e-5, "fatol": np.inf, "maxiter": 200})
     return np.clip(found.x, *_BOUNDS)

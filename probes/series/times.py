@@ -6,14 +6,14 @@
 Both interpolate linearly between the two steps around the crossing.
 """
 
-from typing import Any
-
 import numpy as np
 
-from probes.series.checks import read_series, require_scalar
+from probes.series.checks import Values, read_series, require_scalar
 
 
-def half_time(values: Any, steps: Any = None, *, start: float | None = None, end: float | None = None) -> float:
+def half_time(
+    values: Values, steps: Values | None = None, *, start: float | None = None, end: float | None = None
+) -> float:
     """First step at which the series is halfway from `start` (default: its first value) to `end` (its last)."""
     series, at = read_series(values, steps, least=2)
     start = float(series[0]) if start is None else require_scalar(start, "start")
@@ -30,7 +30,9 @@ def half_time(values: Any, steps: Any = None, *, start: float | None = None, end
     return _crossing(progress, at, int(arrived[0]))
 
 
-def settling_time(values: Any, steps: Any = None, *, tolerance: float = 0.05, end: float | None = None) -> float:
+def settling_time(
+    values: Values, steps: Values | None = None, *, tolerance: float = 0.05, end: float | None = None
+) -> float:
     """First step from which the series stays within `tolerance` x its range of `end` (default: its last value)."""
     series, at = read_series(values, steps, least=2)
     if not 0 < tolerance < 1:

@@ -19,7 +19,7 @@ def norm(heads: LayerHeads) -> ProbeValues:
 
 
 def effective_rank(heads: LayerHeads) -> ProbeValues:
-    """Roy & Vetterli's."""
+    """As Roy & Vetterli define it, from the singular values themselves."""
     from probes.matrices.ranks import spectrum_effective_rank
 
     return heads.from_spectrum(spectrum_effective_rank)

@@ -41,28 +41,57 @@ Lower `fewest` only where the values are known to be independent.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from probes.series.online.event import Event
 from probes.series.online.record import Record
-from probes.series.transitions.find import FEWEST, cliffs_and_dips, scaled_sums, without_spikes
+from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
+from probes.series.transitions.find import cliffs_and_dips, scaled_sums, without_spikes
 from probes.series.transitions.transition import Transition
 
 _LEVEL_LOOKS = 30
 _RECENT = 0.1  # of the last step
 _BEFORE = 2.0  # the earliest transition over the first step that the search sees
-_SHORTEST = 1.2  # last step over first: a shorter stretch has no room for the narrowest cliff
 _CLOSE = 0.2
 _WIDTHS = 2.0
-_SMALLEST = 0.01  # of the range so far
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event(Transition):
+    """A transition of `metric`, found while the run was still going on.
+
+    step, low and high say where it happened as far as was known when it was announced, after `detected_at` updates;
+    width how long it took, in steps (see `find_transitions`, which also says what half-drop + 1.1 width is).
+    """
+
+    metric: str
+    detected_at: int
+
+    @property
+    def delay(self) -> float:
+        """Updates between the transition and its announcement."""
+        return self.detected_at - self.step
+
+    def __str__(self) -> str:
+        """One line for a log: kind, metric, place with its interval, when it was known, p-value."""
+        return (
+            f"{self.kind} of {self.metric} at step {self.step:.0f} [{self.low:.0f}, {self.high:.0f}], "
+            f"detected at {self.detected_at}, p = {self.p_value:.1g}"
+        )
 
 
 class Detector:
-    """Causal detection of transitions in one series, of some `kinds`.
+    """Announces the transitions of one growing series: `add` every value, and `look` wherever `is_due` says so.
 
-    `interventions` are steps at which a drop is expected. Call `add` at every step, and `look` where `is_due` says so.
+    metric         name of the series, which its events carry
+    alpha          chance of any false announcement in this series, however long the run
+    look_ratio     looks are at steps that grow by this
+    fewest         entries of the record before the first look
+    kinds          what is announced: cliffs, dips or both
+    interventions  steps at which something is changed by hand, so that a drop there is no news; see `expect`
+
+    `events` holds what was announced so far, `record` the series.
     """
 
     def __init__(
@@ -93,7 +122,7 @@ class Detector:
         self._lowest, self._highest = np.inf, -np.inf
 
     def add(self, step: float, value: float) -> None:
-        """One more value; see `Record.add`."""
+        """Take in the value at a later step than the last; one that is not finite is counted and left out."""
         self.record.add(step, value)
 
     def expect(self, step: float) -> None:
@@ -108,7 +137,7 @@ class Detector:
         """The cliffs and dips that are there now and were not announced before, ordered by step."""
         self._next = step * self.look_ratio
         steps, values = self.record.recent(_RECENT)
-        if len(steps) < FEWEST or steps[-1] < _SHORTEST * steps[0]:
+        if len(steps) < FEWEST or steps[-1] < SHORTEST * steps[0]:
             return []
         self._looks += 1
         calm = without_spikes(values)
@@ -124,7 +153,7 @@ class Detector:
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
             for row in found
             if row.kind in self.kinds
-            and row.strength * of_range > _SMALLEST
+            and row.strength * of_range > SMALLEST_DROP
             and row.step >= earliest
             and _extent(row)[1] <= steps[-1]
             and (row.kind == "dip" or self._goes_below_everything(row))

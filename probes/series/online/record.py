@@ -23,7 +23,11 @@ LARGEST = 1e150
 
 
 class Record:
-    """A growing series in bounded memory. `missing` counts the values left out because they were not finite."""
+    """A growing series in memory that grows with the logarithm of its length: means over blocks of it.
+
+    `steps`, `values` and `counts` are those of the blocks, `missing` counts the values that were left out because they
+    were not finite. resolution is the number of blocks per doubling of the step.
+    """
 
     def __init__(self, resolution: int = 512) -> None:
         if resolution < 1:
@@ -35,7 +39,7 @@ class Record:
         self._length, self._count, self._step_sum, self._value_sum = 1, 0, 0.0, 0.0
 
     def add(self, step: float, value: float) -> None:
-        """One more value. Steps may begin anywhere and be spaced unevenly, but must increase."""
+        """Take in one more value. Steps may begin anywhere and be spaced unevenly, but must increase."""
         if not step > self._last:
             raise ValueError(f"step {step:g} came after step {self._last:g}: steps must increase")
         self._last = step

@@ -22,29 +22,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
+from probes.series.transitions import constants
 from probes.series.transitions.blocks import Blocks, Sums
 from probes.series.transitions.convexity import scan
 from probes.series.transitions.transition import Transition
-
-STEP_WIDTHS = (0.3, 0.16, 0.08, 0.04, 0.02, 0.01)
-"""Logistic widths tried, as fractions of the centre."""
-
-_GATE = 0.05  # level of the convexity test
-_CELLS_PER_PLACE = 3  # independent widths and centres within the neighbourhood of one place
-_NEIGHBOURHOOD = 0.15  # in ln(step)
-_CLOSEST = 0.2  # two cliffs nearer than this fraction of the step are one
-_INDEPENDENT_CELLS = 0.1  # share of the cells of the convexity scan that are as good as independent
-_INDEPENDENT_STEPS = 0.3  # share of the (centre, width) grid of steps that is as good as independent
-_DEGREES_OF_FREEDOM = 50  # of the noise: heavier tails than normal, because it is itself estimated
-_CORRELATED = 1.6  # inflation above which noise counts as correlated ...
-_FREEDOM_IF_CORRELATED = 15  # ... and its size rests on few blocks
-_BINS = 60
-_RATES = np.geomspace(0.05, 200.0, 24)  # of the exponentials, per length of the window
-_KINKS = 20
-_LOOK_BACK = 12  # widths
-_SMALLEST_DROP = 0.01  # of the range
-_HALF_OF_SQUARE = -np.log(np.sqrt(2) - 1)  # (1 - logistic(x))^2 = 1/2 at x = -this
-_PROFILE = 3.84  # chi^2 with one degree of freedom at 95 %
 
 
 @dataclass(frozen=True)
@@ -62,7 +43,7 @@ class Step:
     @property
     def half(self) -> float:
         """Where half of the drop is done."""
-        return self.centre - (_HALF_OF_SQUARE * self.width if self.power == 2 else 0.0)
+        return self.centre - (constants.HALF_OF_SQUARE * self.width if self.power == 2 else 0.0)
 
     def moved(self, half: float) -> "Step":
         """The same step with half of its drop done elsewhere."""
@@ -93,10 +74,11 @@ def find_cliffs(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> l
     from scipy.special import stdtr
 
     cells = scan(sums)
-    everywhere = max(1.0, _INDEPENDENT_CELLS * len(cells))
-    cells = cells.loc[cells["plausible"].astype(bool) & (cells["drop"] > _SMALLEST_DROP)]
-    tried = np.where(cells["inflation"] > _CORRELATED, everywhere * _GATE / alpha, _CELLS_PER_PLACE)
-    gate = tried * stdtr(_freedom(cells["inflation"]), -cells["z"].to_numpy(dtype=float)) < _GATE
+    everywhere = max(1.0, constants.INDEPENDENT_CELLS * len(cells))
+    cells = cells.loc[cells["plausible"].astype(bool) & (cells["drop"] > constants.SMALLEST_DROP)]
+    is_correlated = cells["inflation"] > constants.CORRELATED
+    tried = np.where(is_correlated, everywhere * constants.GATE / alpha, constants.CELLS_PER_PLACE)
+    gate = tried * stdtr(_freedom(cells["inflation"]), -cells["z"].to_numpy(dtype=float)) < constants.GATE
     places = cells.loc[gate]
     if known and not len(_unexplained(places, known)):
         return []
@@ -109,20 +91,21 @@ def find_cliffs(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> l
         p_value = min(1.0, looked_at * float(stdtr(_freedom(_at_scale(sums, best).inflation[0]), -z)))
         if p_value >= alpha:
             break
-        here = np.abs(np.log(places["centre"].to_numpy() / best.half)) < _NEIGHBOURHOOD
-        convex = everywhere * float(stdtr(_DEGREES_OF_FREEDOM, -places.loc[here, "z"].max())) >= alpha
+        here = np.abs(np.log(places["centre"].to_numpy() / best.half)) < constants.NEIGHBOURHOOD
+        convex = everywhere * float(stdtr(constants.DEGREES_OF_FREEDOM, -places.loc[here, "z"].max())) >= alpha
         if convex and _explained_by_a_kink(sums, best, [step for step, _ in found]):
             places = places.loc[~here]
             continue
         found.append((best, p_value))
         places = _beyond(places, best.half, best.width)
     rows = [_located(sums, step, [s for s, _ in found if s is not step], p) for step, p in found]
-    return _distinct([row for row in rows if row.strength > _SMALLEST_DROP and _stays_down(sums, row)])
+    return _distinct([row for row in rows if row.strength > constants.SMALLEST_DROP and _stays_down(sums, row)])
 
 
 def _beyond(places: pd.DataFrame, half: float, width: float) -> pd.DataFrame:
     """Places not explained by a step: it lies neither among their inner blocks nor within a few of its widths."""
-    reach = np.maximum(1.25 * places["width"], max(2.5 * width, _CLOSEST * half))
+    around = max(constants.EXPLAINED_WIDTHS * width, constants.CLOSEST * half)
+    reach = np.maximum(constants.EXPLAINED_BLOCKS * places["width"], around)
     return places.loc[(places["centre"] - half).abs() > reach]
 
 
@@ -134,20 +117,21 @@ def _unexplained(places: pd.DataFrame, known: Sequence[Transition]) -> pd.DataFr
 
 def _stays_down(sums: Sums, row: Transition) -> bool:
     """Whether the series ends up lower than it was, and does not only come back from a bump or go into a dip."""
-    edges = np.linspace(row.step - _LOOK_BACK * row.width, row.step - 3 * row.width, 6)
+    near, far = constants.BEFORE_AND_AFTER
+    edges = np.linspace(row.step - constants.LOOK_BACK * row.width, row.step - near * row.width, 6)
     before = sums.over(edges[:-1], edges[1:])
-    after = sums.over(np.array([row.step + 3 * row.width]), np.array([row.step + 5 * row.width]))
+    after = sums.over(np.array([row.step + near * row.width]), np.array([row.step + far * row.width]))
     if after.count[0] == 0 or not (before.count > 0).any():
         return True
     lowest = before.mean[before.count > 0].min()
-    return bool(lowest - after.mean[0] > row.strength / 2)
+    return bool(lowest - after.mean[0] > constants.STAYS_DOWN * row.strength)
 
 
 def _distinct(rows: list[Transition]) -> list[Transition]:
     """Steps found apart may have been located at the same place, or not be told apart: keep the surest of each."""
     kept: list[Transition] = []
     for row in sorted(rows, key=lambda row: row.p_value):
-        apart = [abs(row.step - other.step) > _CLOSEST * other.step for other in kept]
+        apart = [abs(row.step - other.step) > constants.CLOSEST * other.step for other in kept]
         excluded = [not row.low <= other.step <= row.high for other in kept]
         if all(apart) and all(excluded):
             kept.append(row)
@@ -156,7 +140,8 @@ def _distinct(rows: list[Transition]) -> list[Transition]:
 
 def _freedom(inflation: Any) -> np.ndarray:
     """Degrees of freedom of the noise: few where it is correlated, which a handful of large blocks must tell."""
-    return np.where(np.asarray(inflation) > _CORRELATED, _FREEDOM_IF_CORRELATED, _DEGREES_OF_FREEDOM)
+    is_correlated = np.asarray(inflation) > constants.CORRELATED
+    return np.where(is_correlated, constants.FREEDOM_IF_CORRELATED, constants.DEGREES_OF_FREEDOM)
 
 
 def _at_scale(sums: Sums, step: Step) -> Blocks:
@@ -165,15 +150,16 @@ def _at_scale(sums: Sums, step: Step) -> Blocks:
 
 def _places_looked_at(sums: Sums) -> float:
     decades = np.log(sums.at[-1] / max(sums.at[0], sums.at[1] - sums.at[0]))
-    return max(1.0, _INDEPENDENT_STEPS * sum(decades / width for width in STEP_WIDTHS))
+    return max(1.0, constants.INDEPENDENT_STEPS * sum(decades / width for width in constants.STEP_WIDTHS))
 
 
 def _best_step(sums: Sums, places: pd.DataFrame, known: list[Step]) -> tuple[Step | None, float]:
     """The step that improves the fit most, among those centred where the curve is not convex."""
     best, best_z = None, 0.0
     log_centres = np.log(places["centre"].to_numpy())
-    for share in STEP_WIDTHS:
-        grid = np.unique(np.round(log_centres / (share / 3))) * (share / 3)
+    for share in constants.STEP_WIDTHS:
+        spacing = share / constants.CENTRES_PER_WIDTH
+        grid = np.unique(np.round(log_centres / spacing)) * spacing
         for centre in np.exp(grid):
             step = Step(centre, share * centre)
             z = _improvement(sums, step, known)
@@ -190,7 +176,7 @@ def _improvement(sums: Sums, step: Step, known: list[Step]) -> float:
     without, _ = window.chi2(nearby)
     with_step, _ = window.chi2([*nearby, step])
     # where even the better model fits badly, its misfit and not the noise is what an improvement has to beat
-    misfit = max(1.0, with_step / (len(window.at) - 8))
+    misfit = max(1.0, with_step / (len(window.at) - constants.FITTED_NUMBERS))
     return float(np.sqrt(max(0.0, without - with_step) / misfit))
 
 
@@ -199,14 +185,18 @@ def _explained_by_a_kink(sums: Sums, step: Step, known: list[Step]) -> bool:
     window = _window(sums, step)
     assert window is not None  # the step was fitted there
     nearby = [other for other in known if window.at[0] < other.half < window.at[-1]]
-    shapes = [replace(step, width=w * step.width, power=p).moved(step.half) for w in (0.7, 1.0, 1.4) for p in (1, 2)]
-    with_step = min(window.chi2([*nearby, shape])[0] for shape in shapes)
+    steps = [
+        replace(step, width=stretch * step.width, power=power).moved(step.half)
+        for stretch in constants.KINK_STRETCHES
+        for power in (1, 2)
+    ]
+    with_step = min(window.chi2([*nearby, one])[0] for one in steps)
 
     def with_kink(at: float) -> float:
         kinks = [(lambda t, sign=sign: sign * np.maximum(t - at, 0)) for sign in (1, -1)]
         return min(window.chi2([*nearby, kink])[0] for kink in kinks)
 
-    places = np.linspace(window.at[0], window.at[-1], _KINKS + 2)[1:-1]
+    places = np.linspace(window.at[0], window.at[-1], constants.KINKS + 2)[1:-1]
     best = min(places, key=with_kink)
     # a sharp bend between two of the places would otherwise look worse than a step, which is free to fit it
     closer = best + (places[1] - places[0]) * np.linspace(-0.8, 0.8, 9)
@@ -215,20 +205,21 @@ def _explained_by_a_kink(sums: Sums, step: Step, known: list[Step]) -> bool:
 
 def _window(sums: Sums, step: Step) -> Window | None:
     """Means over the surroundings of a step, their noise taken at the scale of the step."""
-    low = max(step.centre / 4, step.centre - 12 * step.width, float(sums.at[0]))
-    high = min(2.5 * step.centre, step.centre + 12 * step.width, float(sums.at[-1]))
-    edges = np.linspace(low, np.nextafter(high, np.inf), _BINS + 1)
+    reach = constants.WINDOW_WIDTHS * step.width
+    low = max(constants.WINDOW_BEFORE * step.centre, step.centre - reach, float(sums.at[0]))
+    high = min(constants.WINDOW_AFTER * step.centre, step.centre + reach, float(sums.at[-1]))
+    edges = np.linspace(low, np.nextafter(high, np.inf), constants.BINS + 1)
     means = sums.over(edges[:-1], edges[1:])
     some = means.count > 0
-    if some.sum() < 12:
+    if some.sum() < constants.FEWEST_BINS:
         return None
     scale = _at_scale(sums, step)
-    if scale.count[0] < 3:
+    if scale.count[0] < constants.FEWEST_AT_SCALE:
         return None
     at, mean = means.at[some], means.mean[some]
     whiten = np.linalg.inv(np.linalg.cholesky(_covariance(means, some, int(scale.count[0]), float(scale.inflation[0]))))
     u = (at - low) / (high - low)
-    exponentials = np.exp(-_RATES * u[:, None])
+    exponentials = np.exp(-constants.RATES * u[:, None])
     decays = np.column_stack((np.ones_like(u), -np.ones_like(u), u, -u, exponentials))
     return Window(at, mean, whiten, decays)
 
@@ -257,7 +248,8 @@ def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Tran
     nearby = [other for other in others if window.at[0] < other.half < window.at[-1]]
 
     def misfit(shape: np.ndarray, power: int) -> float:
-        if abs(shape[0] - step.half) > 3 * step.width or abs(shape[1] - np.log(step.width)) > 1.2:
+        away, stretched = abs(shape[0] - step.half), abs(shape[1] - np.log(step.width))
+        if away > constants.LOCATE_WIDTHS * step.width or stretched > constants.LOCATE_STRETCH:
             return np.inf  # some other step
         return window.chi2([*nearby, _shaped(shape, power)])[0]
 
@@ -283,12 +275,12 @@ def _shaped(shape: np.ndarray, power: int) -> Step:
 
 def _profile(window: Window, best: Step, nearby: list[Step], chi2: float) -> tuple[float, float]:
     """The places, on either side, at which the best fit over the width is worse by more than noise allows."""
-    allowed = _PROFILE * max(1.0, chi2 / max(1, len(window.at) - 8))
+    allowed = constants.PROFILE * max(1.0, chi2 / max(1, len(window.at) - constants.FITTED_NUMBERS))
 
     def worse(half: float) -> float:
         steps = [
             replace(best, width=best.width * stretch, power=power).moved(half)
-            for stretch in (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
+            for stretch in constants.PROFILE_STRETCHES
             for power in (1, 2)
         ]
         return min(window.chi2([*nearby, step])[0] for step in steps) - chi2 - allowed

@@ -16,31 +16,25 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
+from probes.series.transitions import constants
 from probes.series.transitions.blocks import Blocks, Sums
 
 Series = Float64[np.ndarray, " n"]
-
-WIDTHS = 0.01 * 2 ** (np.arange(12) / 2)
-"""Block widths tried, as fractions of the centre: .01 to .45."""
-
-_GAP = 0.5  # of a block
-_FASTER_INSIDE = 1.5
-_RETURN_ALLOWED = 0.25
 
 
 def scan(sums: Sums) -> pd.DataFrame:
     """Every place and width looked at: centre, width (of a block), z, drop, and whether the shape is a cliff's."""
     columns = ["centre", "width", "z", "drop", "plausible", "inflation"]
     at, parts = sums.at, []
-    for width in WIDTHS:
+    for width in constants.BLOCK_WIDTHS:
         centre = _centres(at, width)
         block = width * centre
-        inner, middle, outer = _GAP / 2 * block, (_GAP / 2 + 1) * block, (_GAP / 2 + 2) * block
+        inner, middle, outer = (block * (constants.GAP / 2 + whole) for whole in (0, 1, 2))
         before2 = sums.over(centre - outer, centre - middle)
         before = sums.over(centre - middle, centre - inner)
         after = sums.over(centre + inner, centre + middle)
         after2 = sums.over(centre + middle, centre + outer)
-        enough = np.minimum.reduce([b.count for b in (before2, before, after, after2)]) >= 2
+        enough = np.minimum.reduce([b.count for b in (before2, before, after, after2)]) >= constants.FEWEST_IN_BLOCK
         enough &= (centre - outer >= at[0]) & (centre + outer <= at[-1])
         if not enough.any():
             continue
@@ -55,7 +49,7 @@ def scan(sums: Sums) -> pd.DataFrame:
 
 def _centres(at: Series, width: float) -> np.ndarray:
     start = max(float(at[0]), float(at[1] - at[0]))
-    spacing = width / 3
+    spacing = width / constants.CENTRES_PER_WIDTH
     return np.exp(np.arange(np.log(start), np.log(at[-1]), spacing))
 
 
@@ -68,9 +62,9 @@ def _judge(before2: Blocks, before: Blocks, after: Blocks, after2: Blocks) -> di
     rate_after = (after.mean - after2.mean) / (after2.at - after.at)
     plausible = (
         (drop > 0)
-        & (rate > _FASTER_INSIDE * np.maximum(rate_before, rate_after))
-        & (before.mean - before2.mean < _RETURN_ALLOWED * drop)  # else it only comes down from a spike
-        & (after2.mean - after.mean < _RETURN_ALLOWED * drop)  # else it is a dip
+        & (rate > constants.FASTER_INSIDE * np.maximum(rate_before, rate_after))
+        & (before.mean - before2.mean < constants.RETURN_ALLOWED * drop)  # else it only comes down from a spike
+        & (after2.mean - after.mean < constants.RETURN_ALLOWED * drop)  # else it is a dip
     )
     return {"z": np.minimum(accelerates, decelerates), "drop": drop, "plausible": plausible}
 

@@ -9,21 +9,9 @@ its interval is what the profile likelihood of that parabola does not exclude at
 import numpy as np
 import pandas as pd
 
+from probes.series.transitions import constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.transition import Transition
-
-WIDTHS = 0.02 * 2 ** (np.arange(10) / 2)
-"""Block widths tried, as fractions of the centre: .02 to .45."""
-
-_INDEPENDENT_CELLS = 0.1
-_DEGREES_OF_FREEDOM = 20
-_FREEDOM_IF_CORRELATED = 8  # correlation at the scale of a dip rests on a handful of blocks
-_CORRELATED = 1.6
-_SMALLEST_DEPTH = 0.02  # of the range
-_FEWEST = 3
-_BINS = 30
-_CLOSE = 0.6
-_PROFILE = 3.84
 
 
 def find_dips(sums: Sums, alpha: float) -> list[Transition]:
@@ -31,20 +19,22 @@ def find_dips(sums: Sums, alpha: float) -> list[Transition]:
     from scipy.special import stdtr
 
     cells = _scan(sums)
-    freedom = np.where(cells["inflation"] > _CORRELATED, _FREEDOM_IF_CORRELATED, _DEGREES_OF_FREEDOM)
+    is_correlated = cells["inflation"] > constants.CORRELATED
+    freedom = np.where(is_correlated, constants.DIP_FREEDOM_IF_CORRELATED, constants.DIP_DEGREES_OF_FREEDOM)
     tail = stdtr(freedom, -cells["z"].to_numpy(dtype=float))
-    cells = cells.assign(p_value=np.minimum(1.0, max(1.0, _INDEPENDENT_CELLS * len(cells)) * tail))
-    cells = cells.loc[(cells["p_value"] < alpha) & (cells["depth"] > _SMALLEST_DEPTH)]
+    tried = max(1.0, constants.DIP_INDEPENDENT_CELLS * len(cells))
+    cells = cells.assign(p_value=np.minimum(1.0, tried * tail))
+    cells = cells.loc[(cells["p_value"] < alpha) & (cells["depth"] > constants.SMALLEST_DEPTH)]
     rows = []
     while len(cells):
         best = cells.loc[cells["z"].idxmax()]
         low, bottom, high = _bottom(sums, float(best["centre"]), float(best["width"]))
-        for _ in range(2):  # closer in, and centred: a dip is a parabola only near its bottom
-            low, bottom, high = _bottom(sums, bottom, _CLOSE * float(best["width"]))
+        for _ in range(constants.DIP_ROUNDS):  # closer in, and centred: a dip is a parabola only near its bottom
+            low, bottom, high = _bottom(sums, bottom, constants.DIP_CLOSER * float(best["width"]))
         rows.append(
             Transition(bottom, low, high, "dip", float(best["depth"]), float(best["p_value"]), float(best["width"]))
         )
-        reach = 1.5 * (cells["width"] + best["width"])
+        reach = constants.DIPS_APART * (cells["width"] + best["width"])
         cells = cells.loc[(cells["centre"] - best["centre"]).abs() > reach]
     return rows
 
@@ -52,13 +42,13 @@ def find_dips(sums: Sums, alpha: float) -> list[Transition]:
 def _scan(sums: Sums) -> pd.DataFrame:
     at, parts = sums.at, []
     start = max(float(at[0]), float(at[1] - at[0]))
-    for width in WIDTHS:
-        centre = np.exp(np.arange(np.log(start), np.log(at[-1]), width / 3))
+    for width in constants.DIP_WIDTHS:
+        centre = np.exp(np.arange(np.log(start), np.log(at[-1]), width / constants.CENTRES_PER_WIDTH))
         half, whole = width * centre / 2, 1.5 * width * centre
         left = sums.over(centre - whole, centre - half)
         middle = sums.over(centre - half, centre + half)
         right = sums.over(centre + half, centre + whole)
-        enough = np.minimum.reduce([b.count for b in (left, middle, right)]) >= _FEWEST
+        enough = np.minimum.reduce([b.count for b in (left, middle, right)]) >= constants.DIP_FEWEST_IN_BLOCK
         enough &= (centre - whole >= at[0]) & (centre + whole <= at[-1])
         down, up = left.mean - middle.mean, right.mean - middle.mean
         z = np.minimum(down / np.hypot(left.sd, middle.sd), up / np.hypot(right.sd, middle.sd))
@@ -70,7 +60,7 @@ def _scan(sums: Sums) -> pd.DataFrame:
 
 def _bottom(sums: Sums, centre: float, width: float) -> tuple[float, float, float]:
     """The vertex of the best parabola around the dip, and the vertices that the noise does not exclude."""
-    edges = np.linspace(centre - width, np.nextafter(centre + width, np.inf), _BINS + 1)
+    edges = np.linspace(centre - width, np.nextafter(centre + width, np.inf), constants.DIP_BINS + 1)
     means = sums.over(edges[:-1], edges[1:])
     some = means.count > 0
     at, mean = (means.at[some] - centre) / width, means.mean[some]
@@ -83,7 +73,7 @@ def _bottom(sums: Sums, centre: float, width: float) -> tuple[float, float, floa
     height = mean - weight @ mean
     slope = squares @ (weight * height) / (squares**2 @ weight)
     misfit = np.sum((height - slope[:, None] * squares) ** 2 / sd**2, axis=1)  # a parabola at each vertex
-    allowed = misfit.min() + _PROFILE * max(1.0, misfit.min() / max(1, len(at) - 3))
+    allowed = misfit.min() + constants.PROFILE * max(1.0, misfit.min() / max(1, len(at) - 3))
     inside = vertices[misfit <= allowed]
     best = vertices[int(misfit.argmin())]
     low, bottom, high = (float(centre + width * v) for v in (inside.min(), best, inside.max()))

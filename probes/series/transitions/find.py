@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from probes.series.checks import read_series
+from probes.series.checks import Values, read_series
+from probes.series.transitions import constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.cliffs import find_cliffs
 from probes.series.transitions.dips import find_dips
@@ -18,14 +18,9 @@ from probes.series.transitions.transition import Transition, transitions_table
 
 Series = Float64[np.ndarray, " n"]
 
-FEWEST = 30
-"""Shortest series that is looked at: below this the noise cannot be told from the curve."""
-
-_SPIKE = 6.0  # robust standard deviations from the running median
-
 
 def find_transitions(
-    values: Any, steps: Any = None, *, alpha: float = 0.01, interventions: float | Sequence[float] = ()
+    values: Values, steps: Values | None = None, *, alpha: float = 0.01, interventions: float | Sequence[float] = ()
 ) -> pd.DataFrame:
     """Cliffs, dips and the settling of one series, one row each, ordered by step.
 
@@ -43,12 +38,12 @@ def find_transitions(
 
     steps are counted from the start of training: the scales looked at grow in proportion to the step.
     """
-    series, at = read_series(values, steps, least=FEWEST)
+    series, at = read_series(values, steps, least=constants.FEWEST)
     if at[0] < 0:
         raise ValueError(
             f"steps begin at {at[0]:g}: steps counted from the start of training, not below 0, are expected"
         )
-    if at[-1] < 1.2 * at[0]:
+    if at[-1] < constants.SHORTEST * at[0]:
         raise ValueError(
             f"steps run from {at[0]:g} to {at[-1]:g}: a stretch so short, for how far it is from step 0, cannot be "
             "scanned. If steps are not counted from the start of training, pass steps - steps[0]"
@@ -83,7 +78,8 @@ def cliffs_and_dips(sums: Sums, alpha: float, known: Sequence[Transition] = ()) 
 
 def _is_flank(cliff: Transition, dip: Transition) -> bool:
     """Whether this drop is only the way down into that dip."""
-    return bool(abs(cliff.step - dip.step) < 2 * dip.width and cliff.strength < 4 * dip.strength)
+    near = abs(cliff.step - dip.step) < constants.FLANK_WIDTHS * dip.width
+    return bool(near and cliff.strength < constants.FLANK_STRENGTH * dip.strength)
 
 
 def _marked(row: Transition, interventions: np.ndarray) -> Transition:
@@ -95,9 +91,8 @@ def without_spikes(series: Series) -> Series:
     """Single values far outside their surroundings, clipped to them."""
     from scipy.ndimage import median_filter, percentile_filter
 
-    middle = median_filter(series, size=11, mode="mirror")
+    middle = median_filter(series, size=constants.SPIKE_MEDIAN, mode="mirror")
     off = np.abs(series - middle)
-    # a high quantile of the distances: robust as long as fewer than one value in ten is a spike, and not fooled by
-    # curves that run through their own running median
-    scale = percentile_filter(off, 90, size=101, mode="mirror") / 1.645
-    return np.clip(series, middle - _SPIKE * scale, middle + _SPIKE * scale)
+    high = percentile_filter(off, constants.SPIKE_QUANTILE, size=constants.SPIKE_SCALE, mode="mirror")
+    scale = high / constants.NORMAL_AT_SPIKE_QUANTILE
+    return np.clip(series, middle - constants.SPIKE * scale, middle + constants.SPIKE * scale)

@@ -18,14 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int
 
-Series = Float64[np.ndarray, " n"]
+from probes.series.transitions import constants
 
-_QUANTILE = 0.3
-_NORMAL_AT_QUANTILE = 0.38532  # the 30 % quantile of |N(0, 1)|
-_NORMAL_MEDIAN = 0.67449
-_FEWEST_DIFFERENCES = 12
-_RANDOM_WALK_GROWTH = 4.0
-_FIRST_GROWTH = 7.0  # from two to four values, where a walk is not yet smooth
+Series = Float64[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
@@ -48,25 +43,25 @@ def measure_noise(series: Series, at: Series, *, benefit: float = 1.0) -> Noise:
     benefit is how many sampling errors are taken off the correlation measured, in favour of independence: 1 where a
     series is judged once, 0 where it is judged at every look while it grows, of which the luckiest counts.
     """
-    floor = 1e-9 * float(series.max() - series.min())
+    floor = constants.ROUNDING * float(series.max() - series.min())
     one_value = np.maximum(_one_value(series, at), floor)
     octaves, reliable = _octaves(series / one_value if floor > 0 else series, len(series), benefit)
     return Noise(one_value, octaves, reliable)
 
 
 def _one_value(series: Series, at: Series) -> Series:
-    """Robust sd of a value about the chord of its two neighbours, in bins of ln t holding at least 40 values."""
+    """Robust sd of a value about the chord of its two neighbours, in bins of ln t."""
     share = (at[1:-1] - at[:-2]) / (at[2:] - at[:-2])
     chord = (1 - share) * series[:-2] + share * series[2:]
     scaled = np.abs(series[1:-1] - chord) / np.sqrt(1 + share**2 + (1 - share) ** 2)
     x = np.log(at[1:-1] - at[0] + (at[1] - at[0]))
     edges, start = [0], 0
     while start < len(x):
-        stop = max(start + 40, int(np.searchsorted(x, x[start] + 0.25)))
-        start = len(x) if len(x) - stop < 40 else stop
+        stop = max(start + constants.NOISE_BIN, int(np.searchsorted(x, x[start] + constants.NOISE_BIN_LENGTH)))
+        start = len(x) if len(x) - stop < constants.NOISE_BIN else stop
         edges.append(start)
     middles = [float(x[a:b].mean()) for a, b in itertools.pairwise(edges)]
-    scales = [float(np.median(scaled[a:b])) / _NORMAL_MEDIAN for a, b in itertools.pairwise(edges)]
+    scales = [float(np.median(scaled[a:b])) / constants.NORMAL_MEDIAN for a, b in itertools.pairwise(edges)]
     inner = np.interp(x, middles, scales)
     return np.concatenate((inner[:1], inner, inner[-1:]))
 
@@ -79,13 +74,14 @@ def _octaves(standardised: Series, n: int, benefit: float) -> tuple[np.ndarray, 
     """
     excess, error, size = [0.0], 1.0, 1
     total = np.concatenate(([0.0], np.cumsum(standardised - standardised.mean())))
-    while n // (2 * size) - 3 >= _FEWEST_DIFFERENCES:
+    while n // (2 * size) - 3 >= constants.FEWEST_DIFFERENCES:
         size *= 2
         starts = np.arange(0, n - 4 * size + 1, max(1, size // 4))  # overlapping: more to take the quantile of
         means = [(total[starts + (i + 1) * size] - total[starts + i * size]) / size for i in range(4)]
         third = np.abs(means[3] - 3 * means[2] + 3 * means[1] - means[0]) / np.sqrt(20)
-        variance = (np.quantile(third, _QUANTILE) / _NORMAL_AT_QUANTILE) ** 2
-        most = (_RANDOM_WALK_GROWTH if size > 4 else _FIRST_GROWTH) * max(excess[-1], error)
+        variance = (np.quantile(third, constants.QUANTILE) / constants.NORMAL_AT_QUANTILE) ** 2
+        fastest = constants.RANDOM_WALK_GROWTH if size > 4 else constants.FIRST_GROWTH
+        most = fastest * max(excess[-1], error)
         error = 2 / np.sqrt(n / size)
         excess.append(float(np.clip(variance * size / (1 + benefit * error) - 1, excess[-1], most)))
     reliable = len(excess)

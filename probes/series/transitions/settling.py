@@ -10,32 +10,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from probes.series.transitions import constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.transition import Transition
-
-_TOLERANCE = 0.1  # of the size of the transition
-_LATEST = 2 / 3  # of what remains after the transition
-_FEWEST = 8
 
 
 def find_settling(sums: Sums, last: Transition) -> Transition | None:
     """When the series settled after its last transition, or None if it did not."""
     begin, end = float(last.step), float(sums.at[-1])
     window = float(last.width)
-    centres = np.arange(begin, end - window / 2, window / 8)
-    if len(centres) < _FEWEST:
+    spacing = window / constants.CENTRES_PER_WINDOW
+    centres = np.arange(begin, end - window / 2, spacing)
+    if len(centres) < constants.SETTLED_FEWEST:
         return None
     level = sums.over(np.array([(begin + end) / 2]), np.array([np.nextafter(end, np.inf)]))
     means = sums.over(centres - window / 2, centres + window / 2)
     some = means.count > 0
     centres, away = centres[some], np.abs(means.mean[some] - level.mean[0])
     sd = np.hypot(means.sd[some], level.sd[0])
-    crossings = [_stays_within(_TOLERANCE * last.strength + z * sd, away, centres) for z in (6.0, 4.0, 3.0)]
+    tolerance = constants.TOLERANCE * last.strength
+    crossings = [_stays_within(tolerance + z * sd, away, centres) for z in constants.SETTLED_SDS]
     low, step, high = (np.nan if crossing is None else crossing for crossing in crossings)
-    if not step <= begin + _LATEST * (end - begin):
+    if not step <= begin + constants.LATEST * (end - begin):
         return None
-    low = min(step - window / 8, low) if np.isfinite(low) else begin
-    high = max(step + window / 8, high) if np.isfinite(high) else end
+    low = min(step - spacing, low) if np.isfinite(low) else begin
+    high = max(step + spacing, high) if np.isfinite(high) else end
     return replace(last, step=step, low=low, high=high, kind="settled")
 
 

@@ -1,0 +1,1 @@
+"""Paper 004, Lyu, Wang & Zhu: many sparse tasks, each with a flow of its own."""
