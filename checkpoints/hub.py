@@ -7,37 +7,41 @@ What is asked for is a range of a file; what is kept is that range, under the ha
     CACHE/SERVER/blobs/HASH/START-STOP           bytes START to STOP of a file with that content
 
 so a shard that two revisions share is fetched once, and no name that a server sends becomes a path. A range whose
-download was cut off is kept as START-STOP.partial and taken up where it broke, by this process or a later one. Files
-not read for the longest time go first when the cache is full.
+download was cut off is kept as START-STOP.partial and taken up where it broke, by this process or a later one; only one
+process writes to it, the others wait for its lock. Where the system has no such locks (Windows) every process fetches
+into a file of its own, START-STOP.WHO.partial: what several want at once is then fetched several times, and what a
+killed process began is not taken up. Files not read for the longest time go first when the cache is full.
 """
 
-import fcntl
 import hashlib
-import importlib
 import json
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from huggingface_hub import HfApi, constants, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, validate_repo_id
+from huggingface_hub.utils import validate_repo_id
 from jaxtyping import UInt8
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+from checkpoints.download import ATTEMPTS, Download, may_pass, transport_errors, unavailable
 from checkpoints.files import WeightsError
 from checkpoints.files.safetensors_file import ByteSource
 from checkpoints.layout import write_json
-
-ATTEMPTS = 6
-"""Tries without any progress before a download is given up."""
 
 CLOSE = 65_536
 """Ranges nearer to each other than this many bytes, and than a twentieth of what they hold, are fetched as one."""
@@ -181,9 +185,9 @@ class Hub:
                 return ask()
             except (KeyError, TypeError, AttributeError) as error:
                 raise WeightsError(f"{what}: the answer of {self.endpoint} makes no sense ({error!r})") from None
-            except (HfHubHTTPError, *_transport_errors()) as error:
-                if attempt == ATTEMPTS - 1 or not _may_pass(error):
-                    raise _unavailable(what, self.endpoint, error) from error
+            except (HfHubHTTPError, *transport_errors()) as error:
+                if attempt == ATTEMPTS - 1 or not may_pass(error):
+                    raise unavailable(what, self.endpoint, error) from error
             time.sleep(self.wait * 2**attempt)
         raise AssertionError("unreachable")
 
@@ -205,57 +209,27 @@ class Hub:
                 f"{label}: bytes {start} to {stop} are not in the cache {self.cache}, and this is offline"
             )
         url = hf_hub_url(repository, file.path, revision=commit, endpoint=self.endpoint)
+        is_whole = stop - start == file.size
+        download = Download(url, start, stop, is_whole, label, self.endpoint, self.token, self.wait)
         target = self._own / "blobs" / file.hash / f"{start}-{stop}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target.with_name(target.name + ".partial"), "ab") as partial:
-            fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be fetching the same range
+        with open(_partial(target), "ab") as partial:
+            if fcntl:
+                fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be fetching the same range
             if target.is_file():
                 return target
-            if not self._download(url, label, partial, start, stop, is_whole=stop - start == file.size):
+            is_range = download.append_to(partial)
+            if not fcntl:
+                partial.close()  # Windows renames no open file, and nobody else writes to this one
+            if not is_range:
                 os.unlink(partial.name)
                 self._whole_files_only = True
                 return self._fetched(repository, commit, file, 0, file.size)
-            if stop - start == file.size and file.is_sha256:
+            if is_whole and file.is_sha256:
                 _require_content(Path(partial.name), file, label)
             os.replace(partial.name, target)
         self._make_room(stop - start)
         return target
-
-    def _download(self, url: str, label: str, partial: BinaryIO, start: int, stop: int, *, is_whole: bool) -> bool:
-        """Append what is missing, taking up after every break. False if the server sends only whole files."""
-        idle = 0
-        while (have := partial.tell()) < stop - start:
-            headers = build_hf_headers(token=self.token)
-            headers |= {"Range": f"bytes={start + have}-{stop - 1}", "Accept-Encoding": "identity"}
-            failure: Exception | None = None
-            try:
-                with get_session().stream("GET", url, headers=headers, follow_redirects=True) as response:
-                    if response.status_code >= 400:
-                        response.read()
-                    hf_raise_for_status(response)
-                    if response.status_code != 206:
-                        if not is_whole:
-                            return False
-                        partial.truncate(0)
-                        partial.seek(0)
-                    elif not response.headers.get("Content-Range", "").startswith(f"bytes {start + have}-"):
-                        raise WeightsError(f"{label}: the server sent another range than was asked for")
-                    for chunk in response.iter_bytes():
-                        partial.write(chunk[: stop - start - partial.tell()])
-                        if partial.tell() == stop - start:
-                            break
-            except (HfHubHTTPError, *_transport_errors()) as error:
-                if not _may_pass(error):
-                    raise _unavailable(label, self.endpoint, error) from error
-                failure = error
-            finally:
-                partial.flush()
-            idle = 0 if partial.tell() > have else idle + 1
-            if idle >= ATTEMPTS:
-                raise _unavailable(label, self.endpoint, failure or WeightsError("it sends less than it announces"))
-            if partial.tell() < stop - start:
-                time.sleep(self.wait * 2**idle)
-        return True
 
     def _make_room(self, added: int) -> None:
         """Keep the cache below its limit: what was not read for the longest time goes."""
@@ -311,6 +285,12 @@ def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
+def _partial(target: Path) -> Path:
+    """Where a range is fetched into: one file for all where it can be locked, else one for each that fetches."""
+    own = "" if fcntl else f".{os.getpid()}-{threading.get_ident()}"
+    return target.with_name(f"{target.name}{own}.partial")
+
+
 def _checked_hash(text: Any, label: str) -> str:
     if not isinstance(text, str) or not _HASH.fullmatch(text):
         raise WeightsError(f"{label}: the hub names {text!r} where the hash of a commit or a file is expected")
@@ -323,21 +303,3 @@ def _require_content(path: Path, file: HubFile, label: str) -> None:
     if found != file.hash:
         path.unlink()
         raise WeightsError(f"{label}: its content has the hash {found[:12]}, the hub lists {file.hash[:12]}; deleted")
-
-
-def _transport_errors() -> tuple[type[Exception], ...]:
-    """What a broken connection raises: in the HTTP library that this release of huggingface-hub uses, or below it."""
-    library = importlib.import_module(type(get_session()).__module__.split(".")[0])
-    return (library.TransportError, ConnectionError, TimeoutError)
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether trying again may help: a broken connection, or a server that is busy or restarting."""
-    if not isinstance(error, HfHubHTTPError):
-        return True
-    return error.response is not None and error.response.status_code in (408, 429, 500, 502, 503, 504)
-
-
-def _unavailable(what: str, endpoint: str, error: Exception) -> OSError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return OSError(f"{what} cannot be fetched from {endpoint}: {reason}. What was fetched is kept; try again")

@@ -1,6 +1,7 @@
 """The run directory: what a run leaves on disk.
 
-    run.json                    format version, name, family, config, seed, package versions
+    run.json                    format version, name, family, config, seed, package versions; where there are any, how
+                                a theory relates to it (see `probes.align`) and its circuits (`checkpoints.circuits`)
     metrics.jsonl               one line of scalars per step; the loss at every step
     step-000001000.safetensors  the weights after 1000 updates
     resume-000001000.safetensors  what training needs to go on from there, bit for bit (the last two are kept)
@@ -70,6 +71,15 @@ def files_named(path: Path, names: Iterable[str], kind: str) -> dict[int, Path]:
     return dict(sorted((int(match[2]), path / match[0]) for match in matches))
 
 
+def to_disk(descriptor: int) -> None:
+    """Wait until a file or directory is on the disk, so that a power cut cannot take it back.
+
+    All that has to outlive one goes through here. It is most of what writing a small checkpoint costs; tests replace it
+    where no crash is their subject.
+    """
+    os.fsync(descriptor)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text, whole or not at all."""
     _atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
@@ -95,7 +105,7 @@ def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
     try:
         write(temporary)
         with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+            to_disk(file.fileno())
         os.replace(temporary, path)
         _flush_directory(path.parent)
     except Exception as error:
@@ -112,7 +122,7 @@ def _flush_directory(path: Path) -> None:
     except OSError:
         return
     try:
-        os.fsync(descriptor)
+        to_disk(descriptor)
     except OSError:
         pass  # the file itself is there and whole
     finally:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from checkpoints.files.checkpoint import abridged
 from checkpoints.heads.layout import Family
 from checkpoints.run import Run
-from checkpoints.sources import run_directory, single, step_folders, trainer_output, transformer_lens
+from checkpoints.sources import run_directory, step_folders, trainer_output, transformer_lens
 
 if TYPE_CHECKING:
     from checkpoints.hub import Hub
@@ -25,7 +25,7 @@ FOLDERS = (
     (trainer_output.find, "Hugging Face Trainer output (checkpoint-500/ ...)"),
     (step_folders.find, "folders or files with a step in their names (step1000/, model-step1000.pt ...)"),
     (transformer_lens.find, "a TransformerLens repository (checkpoints/*_1000.pth)"),
-    (single.find, "one checkpoint (*.safetensors, *.pt, *.pth, *.bin, *.ckpt, sharded or not)"),
+    (step_folders.find_single, "one checkpoint (*.safetensors, *.pt, *.pth, *.bin, *.ckpt, sharded or not)"),
 )
 
 

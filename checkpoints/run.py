@@ -3,12 +3,13 @@
 A source (see `checkpoints.sources`) finds the entries; nothing of the weights is read until it is asked for.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from checkpoints.files import Checkpoint
 from checkpoints.files.checkpoint import abridged
 from checkpoints.heads.find import HeadLayout, find_heads
 from checkpoints.heads.layout import Family
+from checkpoints.notebook import facts_table, titled, told
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     theory: Mapping[str, Any] | None = None
+    circuits: Mapping[str, Any] | None = None
+    """By name, how circuits are made of tensors that are not those of attention heads (see `checkpoints.circuits`)."""
     packages: Mapping[str, str] = field(default_factory=dict)
     read_metrics: Callable[[], pd.DataFrame] = metrics_table
     family_override: Family | None = None
@@ -84,6 +88,36 @@ class Run:
     def checkpoint(self, step: int) -> Checkpoint:
         """The weights after `step` updates, read lazily."""
         return self.entry(step).open()
+
+    def __getitem__(self, step: SupportsIndex) -> Checkpoint:
+        """The weights after `step` updates: `run[1000]`. Steps are no positions: the last is run[run.steps[-1]]."""
+        try:
+            number = operator.index(step)
+        except TypeError:
+            raise TypeError(f"run[{step!r}]: a step is expected, a whole number; run.steps lists them") from None
+        if number < 0:
+            raise KeyError(f"run[{number}]: a step is expected and no position; the last one is run[run.steps[-1]]")
+        return self.checkpoint(number)
+
+    def __iter__(self) -> Iterator[int]:
+        """Steps with weights, ascending: `for step in run` goes with run[step], as in a mapping."""
+        return iter(self.by_step)
+
+    def __reversed__(self) -> Iterator[int]:
+        """The same steps, the last first."""
+        return reversed(self.by_step)
+
+    def __len__(self) -> int:
+        """How many steps have weights."""
+        return len(self.by_step)
+
+    def __bool__(self) -> bool:
+        """A run is something, whether or not it has weights yet."""
+        return True
+
+    def __contains__(self, step: object) -> bool:
+        """Whether there are weights at a step."""
+        return step in self.by_step
 
     def entry(self, step: int) -> Entry:
         """The entry of a step; one that several files claim refuses to be opened."""
@@ -133,7 +167,39 @@ class Run:
 
     def __repr__(self) -> str:
         """Name, family and the steps there are."""
-        return f"Run({self.name!r}, {self.family}, {len(self.steps)} checkpoints: {abridged(self.steps)})"
+        return f"Run({self.name!r}, {self.family}, {told(self._extent)})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "family": lambda: self.family,
+            "source": lambda: self.source,
+            "checkpoints": self._extent,
+            "circuits" if self.circuits else "heads": self._inside,
+            "last metrics": self._last_metrics,
+        }
+        return titled(f"Run {self.name}", facts_table(facts))
+
+    def _extent(self) -> str:
+        """How many checkpoints, from where to where."""
+        if len(self) < 2:
+            return f"1 checkpoint, step {self.steps[0]}" if len(self) else "no checkpoints"
+        return f"{len(self)} checkpoints, steps {self.steps[0]} to {self.steps[-1]}"
+
+    def _inside(self) -> str:
+        """What can be measured, as far as that is known or can be told from tables of contents."""
+        if self.circuits:
+            return ", ".join(self.circuits)
+        is_cheap = "heads" in self.__dict__ or (len(self) > 0 and self._lists_cheaply())
+        return f"{self.heads} ({self.heads.family.name})" if is_cheap else "not looked for yet: run.heads"
+
+    def _lists_cheaply(self) -> bool:
+        return not self.source.startswith("hub:") and self.checkpoint(self.steps[-1]).lists_cheaply
+
+    def _last_metrics(self) -> str:
+        """The last value of every metric; what is read for that is not kept, since more may come."""
+        metrics = self.__dict__["metrics"] if "metrics" in self.__dict__ else self.read_metrics()
+        known = {name: values.dropna() for name, values in metrics.items()}
+        return abridged([f"{name} {v.iloc[-1]:.6g} at {v.index[-1]}" for name, v in known.items() if len(v)])
 
     @cached_property
     def by_step(self) -> dict[int, list[Entry]]:

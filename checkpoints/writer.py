@@ -9,12 +9,12 @@
 
 A kill at any instant leaves every finished checkpoint readable and no half-written one visible. With `save_resume` and
 `resume=True` a later process continues where this one stopped (`resume_state`, `go_back`): metrics logged after that
-are dropped, because they will be logged again. One process at a time: a second writer on the same directory is refused.
+are dropped, because they will be logged again. One process at a time: a second writer on the same directory is refused
+where files can be locked; on Windows they are not, and seeing to that is left to whoever starts them.
 """
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +25,8 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from checkpoints import layout
+from checkpoints.circuits import described_circuit
 from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.layout import (
     FORMAT,
@@ -51,8 +53,10 @@ class RunWriter:
     """A run directory being written.
 
     config is whatever describes the run, as JSON. theory, if the model has one, says how its checkpoints relate to it
-    (see `probes.align`). An existing run is not touched unless `resume` says to go on with it; then its description
-    must be the same; `resume_steps`, `resume_state` and `go_back` let training go on from where it stopped.
+    (see `probes.align`). circuits say, for weights that are not those of attention heads, which matrices are to be
+    measured and how they are made of the tensors saved (see `checkpoints.circuits`). An existing run is not touched
+    unless `resume` says to go on with it; then its description must be the same; `resume_steps`, `resume_state` and
+    `go_back` let training go on from where it stopped.
     """
 
     def __init__(
@@ -64,9 +68,12 @@ class RunWriter:
         family: str = "unknown",
         seed: int | None = None,
         theory: Mapping[str, Any] | None = None,
+        circuits: Mapping[str, Any] | None = None,
         resume: bool = False,
     ) -> None:
         self.path = Path(path)
+        for circuit, said in (circuits or {}).items():
+            described_circuit(said, f"{self.path.name}, circuit {circuit!r}")
         description = {
             "format": FORMAT,
             "version": VERSION,
@@ -75,6 +82,7 @@ class RunWriter:
             "seed": seed,
             "config": dict(config or {}),
             "theory": dict(theory) if theory else None,
+            "circuits": dict(circuits) if circuits else None,
             "packages": {package: _version(package) for package in ("checkpoint-probes", "torch", "numpy")},
         }
         self._metrics: TextIO | None = None
@@ -141,7 +149,7 @@ class RunWriter:
         if self._metrics is not None:
             self._metrics.flush()
             if to_disk:
-                os.fsync(self._metrics.fileno())
+                layout.to_disk(self._metrics.fileno())
         self._flushed = time.monotonic()
 
     def close(self) -> None:
@@ -153,7 +161,7 @@ class RunWriter:
         self._closed = True
 
     def __enter__(self) -> "RunWriter":
-        """The writer itself."""
+        """The writer itself, closed when the block ends."""
         return self
 
     def __exit__(
@@ -176,10 +184,11 @@ class RunWriter:
         if not resume:
             raise FileExistsError(f"{self.path} already holds a run: pass resume=True to go on, or another directory")
         existing = read_description(self.path)
-        for key in ("family", "seed", "config", "theory"):
+        for key in ("family", "seed", "config", "theory", "circuits"):
             if existing[key] != description[key]:
+                other = "other" if key == "circuits" else "another"
                 raise ValueError(
-                    f"{file} has another {key}, so this would not be the same run: there {existing[key]}, "
+                    f"{file} has {other} {key}, so this would not be the same run: there {existing[key]}, "
                     f"here {description[key]}. Choose another directory"
                 )
         self._take_lock()

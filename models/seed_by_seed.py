@@ -35,6 +35,7 @@ class Learner(Protocol):
 class SeedBySeed:
     """An `Experiment` of `models.training` made of one learner per seed. config is what run.json says of each run."""
 
+    circuits = None  # attention heads, found by the names of their weights
     threads = 1  # on models this small a second thread costs more than it brings
 
     def __init__(

@@ -28,7 +28,7 @@ class Stream(Generic[Batch]):
         self._draw_block()
 
     def next(self) -> Batch:
-        """The next batch."""
+        """The next batch; a new block is drawn where this one is used up."""
         if self._used == self.BLOCK:
             self._draw_block()
         rows = slice(self._used * self.batch, (self._used + 1) * self.batch)

@@ -30,8 +30,13 @@ class Experiment(Protocol):
         ...
 
     @property
+    def circuits(self) -> Mapping[str, Any] | None:
+        """How its circuits are made of the weights saved (see `checkpoints.circuits`); None for attention heads."""
+        ...
+
+    @property
     def seeds(self) -> Sequence[int]:
-        """One run each."""
+        """The seeds that are trained, each of which is one run."""
         ...
 
     @property
@@ -88,8 +93,8 @@ def train(
         every = make(seeds)
         for i, (seed, path) in enumerate(paths.items()):
             config, theory = every.describe(i)
-            run = {"config": config, "name": path.name, "family": every.family, "seed": seed, "theory": theory}
-            writers[seed] = RunWriter(path, **run, resume=True)
+            kind = {"family": every.family, "theory": theory, "circuits": every.circuits}
+            writers[seed] = RunWriter(path, config, name=path.name, seed=seed, **kind, resume=True)
         unfinished = [seed for seed, writer in writers.items() if not _is_finished(writer, steps)]
         if unfinished:
             experiment = every if unfinished == seeds else make(unfinished)

@@ -9,24 +9,27 @@
     qk_at_8      qk as it is between a query and the key 8 positions before it, in models with rotary positions
 
 Raw weights unless the name says otherwise. Folding takes the gains alone: what a norm divides by depends on the data,
-and the mean that LayerNorm subtracts stays in. Models with weights of their own kind have circuits of their own kind,
-see SOLVABLE.
+and the mean that LayerNorm subtracts stays in. A run with weights of another kind says itself what its circuits are
+(`Run.circuits`, as data: see `checkpoints.circuits`).
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from checkpoints import Checkpoint, Heads, Run, Tensors
+from checkpoints.circuits import DescribedCircuit, described_circuit
 from checkpoints.heads import HeadLayout
 from probes.matrices.factored import Factored
 
 Matrix = Tensor | Factored
-Builder = Callable[[Tensors], Matrix]
-"""From the tensors of a checkpoint to a matrix [layer, head, rows, columns]: a circuit of one's own."""
+Builder = Callable[[Tensors], Matrix] | Mapping[str, Any]
+"""A circuit of one's own, from the tensors of a checkpoint to a matrix [layer, head, rows, columns]: a function, or a
+description as in `checkpoints.circuits`."""
 
 
 def ov(heads: Heads) -> Factored:
@@ -86,47 +89,10 @@ CIRCUITS: dict[str, Callable[[Heads], Factored]] = {
     "qk_folded": qk_folded,
 }
 
-SOLVABLE: dict[str, dict[str, Builder]] = {
-    "linear-icl": {
-        "ov": lambda tensors: tensors["p2"][None, None],
-        "qk": lambda tensors: tensors["q1"][None, None],
-        "product": lambda tensors: Factored(tensors["p2"][None, None], tensors["q1"][None, None]),
-    },
-    "multi-head": {
-        "qk": lambda tensors: Factored(tensors["key"].mT[None], tensors["query"][None]),
-        "product": lambda tensors: Factored(
-            (tensors["value"][:, None, None] * tensors["key"]).flatten(0, 1).mT[None, None],
-            tensors["query"].flatten(0, 1)[None, None],
-        ),
-    },
-    "merged-weights": {
-        "qk": lambda tensors: tensors["key_query"][None, None],
-        "product": lambda tensors: (tensors["value"] * tensors["key_query"])[None, None],
-    },
-    "depth-and-context": {"gamma": lambda tensors: tensors["gamma"][:, None]},
-    "depth-and-context-attention": {
-        "ov": lambda tensors: tensors["w_v"][None, None],
-        "qk": lambda tensors: (tensors["w_k"].mT @ tensors["w_q"])[None, None],
-    },
-    "multitask-sparse": {
-        "ov": lambda tensors: _feature_and_target(tensors["v"])[None, None],
-        "qk": lambda tensors: _feature_and_target(tensors["w"]).mT[None, None],
-    },
-}
-"""Families whose weights are not those of attention heads. linear-icl: p2, what is written for what was read; q1, what
-is matched with the query; and their product, which carries the modes of the theory. multi-head: k q^T of each head, and
-the sum of v k q^T over all. merged-weights: W_KQ, and u times it. depth-and-context: Gamma of each layer, or the value
-and key-query matrices of the full block. multitask-sparse: V and W."""
-
-
-def _feature_and_target(active: Tensor) -> Tensor:
-    """[tasks, 2] on the feature and the target of each task as the matrix [tasks, tasks + 1] that has them."""
-    return torch.cat((torch.diag(active[:, 0]), active[:, 1:]), 1)
-
 
 def default_circuits(run: Run) -> tuple[str, ...]:
-    """ov and qk, where a run has them; else all that its family has."""
-    known = SOLVABLE.get(run.family, CIRCUITS)
+    """ov and qk, where a run has them; else all that it describes."""
+    known = CIRCUITS if run.circuits is None else run.circuits
     return tuple(name for name in ("ov", "qk") if name in known) or tuple(known)
 
 
@@ -139,7 +105,7 @@ class HeadCircuit:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Layers with attention."""
+        """The numbers of the layers that have attention."""
         return self.layout.layers
 
     def read(self, checkpoint: Tensors, layer: int) -> Matrix:
@@ -152,10 +118,22 @@ class HeadCircuit:
 
 
 @dataclass(frozen=True)
+class FromDescription:
+    """A description as the function that it stands for."""
+
+    description: DescribedCircuit
+
+    def __call__(self, tensors: Tensors) -> Matrix:
+        """The matrix [layer, head, rows, columns], a product as its factors."""
+        parts = self.description.read(tensors)
+        return Factored(parts[0], parts[1]) if len(parts) == 2 else parts[0]
+
+
+@dataclass(frozen=True)
 class BuiltCircuit:
     """A circuit that a function builds from the tensors, all layers at once."""
 
-    build: Builder
+    build: Callable[[Tensors], Matrix]
     layers: tuple[int, ...]
 
     def read(self, checkpoint: Tensors, layer: int) -> Matrix:
@@ -163,7 +141,9 @@ class BuiltCircuit:
         return self.build(checkpoint)[layer]
 
     def prefetch(self, checkpoint: Checkpoint) -> None:
-        """Nothing is known of what the function will read."""
+        """Announce what a description names; of what any other function reads nothing is known."""
+        if checkpoint.is_remote and isinstance(self.build, FromDescription):
+            checkpoint.prefetch([name for name in self.build.description.names if name in checkpoint])
 
 
 Circuit = HeadCircuit | BuiltCircuit
@@ -183,31 +163,48 @@ def read_layer(circuits: Mapping[str, Circuit], checkpoint: Tensors, layer: int)
 
 
 def head_counts(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[tuple[str, int], int]:
-    """By circuit and layer, how many heads there are; of attention heads only the table of contents is read."""
+    """By circuit and layer, how many heads there are; weights are read only for what somebody's function builds."""
     counts = {}
     for name, circuit in circuits.items():
         shapes: Tensors = checkpoint
         if isinstance(circuit, HeadCircuit):
-            wanted = {tensor for layer in circuit.layers for tensor in circuit.layout.names(layer)}
-            stored = {tensor: checkpoint.stored[tensor] for tensor in wanted}
-            shapes = {key: torch.empty(s.shape, dtype=s.dtype, device="meta") for key, s in stored.items()}
+            shapes = _shapes(checkpoint, {tensor for layer in circuit.layers for tensor in circuit.layout.names(layer)})
+        elif isinstance(circuit.build, FromDescription):
+            shapes = _shapes(checkpoint, circuit.build.description.names)
         for layer in circuit.layers:
             counts[name, layer] = circuit.read(shapes, layer).shape[0]
     return counts
 
 
+def _shapes(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, Tensor]:
+    """Tensors of a checkpoint without their content."""
+    stored = {name: checkpoint.stored[name] for name in names if name in checkpoint}
+    return {name: torch.empty(s.shape, dtype=s.dtype, device="meta") for name, s in stored.items()}
+
+
 def circuits_of(run: Run, wanted: Iterable[str] | Mapping[str, Builder]) -> dict[str, Circuit]:
-    """How to read each circuit of a run. Raises ValueError naming what is known."""
+    """How to read each circuit of a run: of those it has, by name, or of your own, {name: function or description}.
+
+    Raises ValueError naming what is known, or what is wrong with a description.
+    """
     if isinstance(wanted, Mapping):
-        return {name: _built(run, name, build) for name, build in wanted.items()}
-    if run.family in SOLVABLE:
-        known = SOLVABLE[run.family]
+        return {name: _own(run, name, circuit) for name, circuit in wanted.items()}
+    wanted = tuple(wanted)
+    if run.circuits is not None:
         for name in wanted:
-            if name not in known:
-                raise ValueError(f"{run.family} has no circuit {name!r}; it has {', '.join(known)}")
-        return {name: _built(run, name, known[name]) for name in wanted}
+            if name not in run.circuits:
+                raise ValueError(f"{run.family} has no circuit {name!r}; it has {', '.join(run.circuits)}")
+        where = f"run {run.name!r} ({run.source})"
+        return {name: _described(run, run.circuits[name], f"{where}, circuit {name!r}") for name in wanted}
     functions = {name: circuit_named(name) for name in wanted}
     return {name: HeadCircuit(run.heads, function) for name, function in functions.items()}
+
+
+def descriptions(circuits: Any) -> Mapping[str, Any] | None:
+    """The circuits if all of them are descriptions, such as a run can keep; None for names and functions."""
+    if not isinstance(circuits, Mapping) or not circuits:
+        return None
+    return circuits if all(isinstance(circuit, Mapping) for circuit in circuits.values()) else None
 
 
 def circuit_named(name: str) -> Callable[[Heads], Factored]:
@@ -220,11 +217,20 @@ def circuit_named(name: str) -> Callable[[Heads], Factored]:
     return CIRCUITS[name]
 
 
-def _built(run: Run, name: str, build: Builder) -> BuiltCircuit:
-    shape = build(run.representative_checkpoint()).shape
+def _own(run: Run, name: str, circuit: Builder) -> BuiltCircuit:
+    if not callable(circuit):
+        return _described(run, circuit, f"circuits, {name!r}")
+    shape = circuit(run.representative_checkpoint()).shape
     if len(shape) != 4:
         raise ValueError(f"circuit {name!r} is {tuple(shape)}; [layer, head, rows, columns] is expected")
-    return BuiltCircuit(build, tuple(range(shape[0])))
+    return BuiltCircuit(circuit, tuple(range(shape[0])))
+
+
+def _described(run: Run, description: Any, where: str) -> BuiltCircuit:
+    """A description checked against the shapes in the run; no weights are read for that."""
+    checkpoint = run.representative_checkpoint()
+    build = FromDescription(described_circuit(description, where))
+    return BuiltCircuit(build, tuple(range(build(_shapes(checkpoint, checkpoint)).shape[0])))
 
 
 def _expanded(matrices: Tensor, group: int) -> Tensor:

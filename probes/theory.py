@@ -135,7 +135,7 @@ def align(
 ) -> Alignment | GrowthFits:
     """Lay a theory over a run; without one, fit growth laws to the leading `modes` modes of each of the circuits.
 
-    circuits are as in `measure`: names that the run's family knows, or names with functions of your own.
+    circuits are as in `measure`: names that the run knows, or names with functions or descriptions of your own.
     """
     if theory is None:
         trajectories = _trajectories(run, circuits, modes)

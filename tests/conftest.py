@@ -1,7 +1,11 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+from checkpoints import layout
 
 # Reproducible property tests, without a time limit per example: the machines that run them are noisy.
 settings.register_profile("project", deadline=None, derandomize=True, max_examples=40)
@@ -21,10 +25,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say so where tests that share something expensive are not kept on one worker, as some versions fail to do."""
+    if getattr(config.option, "loadgroup", False):
+        for item in items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                raise pytest.UsageError(f"{item.nodeid} is not in its group: install the versions in constraints.txt")
+
+
 @pytest.fixture
 def seeds(request: pytest.FixtureRequest) -> int:
     """On how many seeds to judge what is only true on average."""
     return request.config.getoption("--seeds")
+
+
+DURABLE = layout.to_disk
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """A power cut is not what most tests are about, and waiting for the disk is most of what saving costs them."""
+    layout.to_disk = lambda descriptor: None
+    yield
+    layout.to_disk = DURABLE
+
+
+@pytest.fixture
+def durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are written as they are in earnest, for tests of what survives a crash."""
+    monkeypatch.setattr(layout, "to_disk", DURABLE)
 
 
 @pytest.fixture

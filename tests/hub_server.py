@@ -111,7 +111,7 @@ def serving(server: HubServer):
             """A client that hangs up is part of the tests."""
 
     http = Quiet(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)  # asked so often to stop
     thread.start()
     server.stopped = False
     try:

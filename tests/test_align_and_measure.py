@@ -8,7 +8,7 @@ import torch
 
 import probes
 from checkpoints import RunWriter, open_run
-from models.linear_icl.model import exact_theory, printed_theory
+from models.linear_icl.model import CIRCUITS, exact_theory, printed_theory
 from models.linear_icl.presets import PRESETS
 from models.linear_icl.theory import PrintedTheory
 
@@ -31,8 +31,8 @@ def planted(path: Path, theory: PrintedTheory, stretch: float = 1.0):
         "conserved": ["p2", "q1"],
         "null": ["p1", "q2"],
     }
-    with RunWriter(path, family="linear-icl", theory=section) as writer:
-        for step in range(0, 3000, 5):
+    with RunWriter(path, family="linear-icl", theory=section, circuits=CIRCUITS) as writer:
+        for step in (*range(0, 600, 5), *range(600, 3000, 25)):
             time = np.array([0.1 * step / stretch])
             writer.log(step, loss=theory.loss(time)[0])
             if step > 400 and step % 50:  # late modes are slow
@@ -197,7 +197,7 @@ def test_values_equal_the_pure_functions_called_by_hand(reference):
 
 
 def test_a_zero_matrix_and_rectangular_circuits_get_rows_with_reasons(tmp_path):
-    with RunWriter(tmp_path / "run", family="linear-icl") as writer:
+    with RunWriter(tmp_path / "run", family="linear-icl", circuits=CIRCUITS) as writer:
         for step in (0, 1, 2):
             q1 = torch.zeros(3, 3) if step == 0 else torch.diag(torch.tensor([1.0, step, 0.0]))
             writer.save(step, {"p2": torch.eye(3), "q1": q1})
@@ -219,7 +219,7 @@ def test_unknown_families_and_circuits_are_refused_by_name(tmp_path, reference):
 
 
 def test_weights_that_are_not_finite_or_end_at_zero_cost_their_rows_and_not_the_table(tmp_path):
-    with RunWriter(tmp_path / "run", family="linear-icl") as writer:
+    with RunWriter(tmp_path / "run", family="linear-icl", circuits=CIRCUITS) as writer:
         for step in range(4):
             p2 = torch.diag(torch.tensor([1.0, 2.0, 0.0])) if step < 3 else torch.zeros(3, 3)
             writer.save(step, {"p2": p2 if step != 1 else torch.full((3, 3), torch.nan), "q1": torch.eye(3)})

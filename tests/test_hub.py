@@ -1,7 +1,12 @@
 """A hub repository with one revision per step, read by byte ranges: what is transferred, kept, retried and refused."""
 
+import hashlib
 import io
 import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,7 @@ import transformers
 from safetensors.torch import save
 
 from checkpoints import WeightsError, open_run
+from checkpoints.download import Download
 from checkpoints.hub import Hub, HubFile, merged
 from tests.hub_server import HubServer, serving
 
@@ -45,6 +51,10 @@ def published():
 @pytest.fixture
 def server(published):
     return HubServer(REPOSITORY, dict(published))
+
+
+def commit_of(revision: str) -> str:
+    return hashlib.sha1(revision.encode()).hexdigest()
 
 
 def attention_bytes(run) -> int:
@@ -163,6 +173,39 @@ def test_the_cache_stays_below_its_limit_and_can_be_cleared(server, published, t
         assert kept <= 400_000
         assert hub.clear() > 0
         assert not (tmp_path / "cache").exists()
+
+
+def test_without_locks_those_who_want_the_same_fetch_it_each_for_themselves(server, published, tmp_path, monkeypatch):
+    monkeypatch.setattr("checkpoints.hub.fcntl", None)
+    with serving(server) as address:
+        hub = Hub(address, cache=tmp_path / "cache", wait=0.001)
+        run = open_run(f"hub:{REPOSITORY}", revisions="step16", hub=hub)
+        _ = run.heads
+        began = threading.Barrier(4)
+        append_to = Download.append_to
+
+        def together(download, partial):
+            began.wait(10)  # until all four have looked and seen that it is not there
+            return append_to(download, partial)
+
+        monkeypatch.setattr(Download, "append_to", together)
+        place = run.checkpoint(16).stored["gpt_neox.embed_in.weight"].file
+        file = next(f for f in hub.files(REPOSITORY, commit_of("step16")).values() if f.path == Path(place).name)
+        with ThreadPoolExecutor(4) as pool:
+            reads = [pool.submit(hub.read, REPOSITORY, commit_of("step16"), file, 100, 9000) for _ in range(4)]
+        for read in reads:
+            assert read.result().tobytes() == published["step16"][file.path][100:9000]
+    assert not list((tmp_path / "cache").rglob("*.partial"))
+
+
+def test_everything_can_be_imported_and_written_where_there_is_no_fcntl(tmp_path):
+    code = (
+        "import sys; sys.modules['fcntl'] = None; import checkpoints, checkpoints.hub, torch, probes\n"
+        "with checkpoints.RunWriter(sys.argv[1]) as writer: writer.save(3, {'w': torch.ones(1)})\n"
+        "print(checkpoints.open_run(sys.argv[1]).steps)"
+    )
+    out = subprocess.run([sys.executable, "-c", code, tmp_path / "run"], capture_output=True, text=True, check=True)
+    assert out.stdout == "[3]\n"
 
 
 def test_older_transformer_lens_repositories_are_runs_of_numbered_files(tmp_path):

@@ -49,3 +49,11 @@ def test_importing_probes_is_quick_and_pulls_in_no_plotting_or_model_library():
         assert out[1:] == []
         seconds.append(float(out[0]))
     assert min(seconds) < 0.3
+
+
+def test_no_file_is_too_long_to_be_one_idea():
+    packages = [*PACKAGES, "tests", "benchmarks"]
+    lengths = {
+        file: len(file.read_text().splitlines()) for package in packages for file in (ROOT / package).rglob("*.py")
+    }
+    assert {str(file): length for file, length in lengths.items() if length > 350} == {}

@@ -136,13 +136,13 @@ together = pytest.mark.xdist_group("linear-icl")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Five seeds of the quick setting at N = 32 and at N = 8."""
+    """Three seeds of the quick setting at N = 32 and at N = 8."""
     directory = tmp_path_factory.mktemp("runs")
     found = {}
     for context, steps in ((32, 3200), (8, 4000)):
         make = partial(LinearICL, LinearICLConfig(context=context))
         schedule = schedules.log_spaced(steps, 100)
-        paths = train(make, range(5), directory, f"N{context}", steps, schedule, quiet=True)
+        paths = train(make, range(3), directory, f"N{context}", steps, schedule, quiet=True)
         found[context] = [open_run(path) for path in paths]
     return found
 

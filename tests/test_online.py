@@ -1,7 +1,6 @@
 """Series that are still growing: what is kept of them, and what is said about them while they grow.
 
-How often something is announced where nothing happens is judged on few seeds by default, and on as many as you ask for:
-`pytest --seeds 200` takes more than ten minutes.
+How often something is announced where nothing happens is judged on few seeds by default; `--seeds 200` takes long.
 """
 
 import numpy as np
@@ -17,8 +16,7 @@ from probes.series.transitions.transition import Transition
 
 def recorded(values, steps=None, resolution=512) -> Record:
     record = Record(resolution)
-    steps = range(len(values)) if steps is None else steps
-    for step, value in zip(np.asarray(steps).tolist(), np.asarray(values).tolist(), strict=True):
+    for step, value in zip(range(len(values)) if steps is None else steps, np.asarray(values).tolist(), strict=True):
         record.add(step, value)
     return record
 

@@ -1,6 +1,8 @@
 """A run on disk: written whole or not at all, read lazily, and every way it can be broken said by name."""
 
 import json
+import os
+import re
 import resource
 import signal
 from multiprocessing import get_context
@@ -177,6 +179,7 @@ def _child(path: Path, answer: Path) -> None:
         answer.write_text(str(error))
 
 
+@pytest.mark.usefixtures("durable")
 def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
     path = write_small(tmp_path / "run")
     process = get_context("fork").Process(target=_child, args=(path, tmp_path / "answer"))
@@ -185,6 +188,24 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
     assert "step-000000030.safetensors could not be written" in (tmp_path / "answer").read_text()
     assert open_run(path).steps == [0, 10, 20]
     assert not list(path.glob(".*"))  # nothing half-written is left
+
+
+@pytest.mark.usefixtures("durable")
+def test_what_is_saved_is_on_the_disk_before_it_is_visible_and_so_are_the_metrics_before_it(tmp_path, monkeypatch):
+    """In this order: the metrics, the weights under a name that no reader takes for weights, the directory."""
+    flushed, fsync = [], os.fsync
+
+    def watch(descriptor: int) -> None:
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    with RunWriter(tmp_path / "run") as writer:
+        writer.log(0, loss=1.0)
+        monkeypatch.setattr(os, "fsync", watch)
+        writer.save(0, {"w": torch.zeros(1)})
+    metrics, weights, directory = flushed
+    assert (metrics, directory) == ("metrics.jsonl", "run")
+    assert re.fullmatch(r"\.step-000000000\.safetensors\.\w+\.partial", weights)
 
 
 def test_nothing_to_save_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import transformers
 from safetensors.torch import save_file
 
 from checkpoints import RunWriter, open_run
-from checkpoints.sources.names import step_in
+from checkpoints.sources.step_folders import step_in
 from tests.small_gpt2 import CONFIG, expect_heads, model, query_of, sharded, state
 
 
@@ -139,6 +140,14 @@ def test_names_that_claim_a_step():
     assert step_in("global_step_0000012") == 12
     for name in ("main", "footstep1", "model-00001-of-00002", "tokens4B", "v2.1", "step"):
         assert step_in(name) is None, name
+
+
+def test_of_several_counts_in_a_name_the_one_nearest_to_updates_is_the_step():
+    """Whatever comes first in the name: updates, then saves, then data seen."""
+    order = ["step", "iteration", "iter", "checkpoint", "ckpt", "token", "epoch"]
+    for believed, other in combinations(order, 2):
+        assert step_in(f"{believed}12-{other}7") == 12, (believed, other)
+        assert step_in(f"{other}7-{believed}12") == 12, (believed, other)
 
 
 def test_two_folders_that_claim_one_step_are_both_named(tmp_path):

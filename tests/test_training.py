@@ -18,7 +18,7 @@ from models.linear_icl.model import LinearICL, LinearICLConfig
 from models.training import DivergedError, train
 
 SMALL = LinearICLConfig(batch=8, tasks=16)
-STEPS = 2000
+STEPS = 600
 
 
 def train_small(directory: Path, seeds=(0, 1), steps=STEPS) -> list[Path]:
@@ -47,6 +47,7 @@ def kill_twenty_times(directory: Path, window: float, rng: np.random.Generator) 
     return True
 
 
+@pytest.mark.usefixtures("durable")
 def test_killed_at_twenty_random_moments_and_resumed_it_is_the_same_run_byte_for_byte(tmp_path, rng):
     begin = time.monotonic()
     whole = train_small(tmp_path / "whole")
@@ -154,6 +155,7 @@ def test_a_run_whose_states_are_all_damaged_is_left_as_it_is(tmp_path):
     assert contents(path) == before
 
 
+@pytest.mark.usefixtures("durable")
 def test_a_full_disk_while_resuming_throws_nothing_away(tmp_path, monkeypatch):
     path = train_small(tmp_path, seeds=(0,), steps=60)[0]
     with open(path / "metrics.jsonl", "a") as file:

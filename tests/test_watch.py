@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from checkpoints import RunWriter
+from models.linear_icl.model import CIRCUITS
 from probes.watch import Reader
 from probes.watch.measured import NewestCheckpoint
 from probes.watch.run_directory import is_locked
@@ -126,7 +127,7 @@ def test_a_cut_last_line_means_that_the_writer_was_killed(tmp_path):
 def test_a_resumed_run_is_shown_as_it_is_now(tmp_path):
     path, reader = write_small(tmp_path / "run", range(31)), Reader(tmp_path / "run", measures=False)
     assert reader.poll().last_step == 30
-    with RunWriter(path, family="linear-icl", resume=True) as writer:
+    with RunWriter(path, family="linear-icl", circuits=CIRCUITS, resume=True) as writer:
         writer.go_back(10)
         writer.log(10, loss=-1.0)
         writer.flush()
@@ -162,7 +163,7 @@ def test_asking_for_the_lock_does_not_keep_a_writer_from_beginning(tmp_path):
     asking.start()
     try:
         for _ in range(50):
-            RunWriter(tmp_path / "run", family="linear-icl", resume=True).close()
+            RunWriter(tmp_path / "run", family="linear-icl", circuits=CIRCUITS, resume=True).close()
     finally:
         stopped.set()
         asking.join()

@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from checkpoints import RunWriter
+from models.linear_icl.model import CIRCUITS
 from probes.watch import view
 
 FORK = get_context("fork")
@@ -26,7 +27,7 @@ def words(text: str) -> str:
 
 def write_small(path: Path, steps: range, **options) -> Path:
     """A run of a solvable model: the loss of step s is 100 - s; weights at every tenth step are diag(1, s + 1)."""
-    with RunWriter(path, family="linear-icl", **options) as writer:
+    with RunWriter(path, family="linear-icl", circuits=CIRCUITS, **options) as writer:
         for step in steps:
             writer.log(step, loss=100.0 - step, accuracy=step / 100)
             if step % 10 == 0:

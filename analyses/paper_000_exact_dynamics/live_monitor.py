@@ -68,9 +68,8 @@ def watch(make: Callable[[Sequence[int]], Experiment], truth: Truth, seed: int, 
     experiment = make([seed])
     config, _ = experiment.describe(0)
     logged: dict[str, dict[int, float]] = {}
-    with probes.Monitor(
-        lambda: dict(experiment.weights(0)), config=config, family=experiment.family, probes=["norm"], budget=1.0
-    ) as monitor:
+    kind = {"config": config, "family": experiment.family, "circuits": experiment.circuits}
+    with probes.Monitor(lambda: dict(experiment.weights(0)), **kind, probes=["norm"], budget=1.0) as monitor:
         for step in range(steps):
             scalars = {name: float(value[0]) for name, value in experiment.update().items()}
             monitor.step(None, **scalars)

@@ -19,6 +19,7 @@ from checkpoints.audit.fingerprint import Fingerprint, fingerprints
 from checkpoints.audit.movement import Movement, faults_of_movement
 from checkpoints.audit.spacing import gaps
 from checkpoints.files.checkpoint import abridged
+from checkpoints.notebook import rows_table, titled, told
 from checkpoints.run import Entry, Run
 
 Fingerprints = dict[str, Fingerprint]
@@ -57,7 +58,7 @@ class Audit:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """How many steps there are, and how many of them are condemned, suspect and sound."""
         suspect = {fault.step for fault in self.faults} - set(self.condemned)
         return (
             f"{self.run}: {len(self.steps)} steps, {len(self.condemned)} condemned, {len(suspect)} suspect, "
@@ -65,15 +66,23 @@ class Audit:
         )
 
     def to_json(self) -> str:
-        """As text."""
+        """The whole audit as text, to be kept and read back with `from_json`."""
         faults = [[fault.step, fault.kind, fault.evidence] for fault in self.faults]
         return json.dumps({"run": self.run, "steps": list(self.steps), "faults": faults}, indent=2)
 
     @staticmethod
     def from_json(text: str) -> "Audit":
-        """What `to_json` wrote."""
+        """The audit that `to_json` wrote."""
         content = json.loads(text)
         return Audit(content["run"], content["steps"], [Fault(*fault) for fault in content["faults"]])
+
+    def __repr__(self) -> str:
+        """The summary; `print` shows the faults too."""
+        return f"Audit({told(lambda: self.summary)})"
+
+    def _repr_html_(self) -> str:
+        faults = [(fault.step, fault.verdict, fault.kind, fault.evidence) for fault in self.faults]
+        return titled(self.summary, rows_table(("step", "verdict", "fault", "evidence"), faults) if faults else "")
 
     def __str__(self) -> str:
         """The faults, then the summary."""

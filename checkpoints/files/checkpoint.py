@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from checkpoints.notebook import in_bytes, told
+
 _BRIDGE = "_original_component."
 WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module.", _BRIDGE)
 """What DataParallel, torch.compile, FSDP, Lightning's strategies and TransformerLens' bridge put into names."""
@@ -45,6 +47,11 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
 
     label: str
     """Which file, folder or revision this is; errors name it."""
+
+    @property
+    def lists_cheaply(self) -> bool:
+        """Whether what is stored can be told without reading weights or asking a server."""
+        return "stored" in self.__dict__ or not self.is_remote
 
     @abstractmethod
     def _table(self) -> Mapping[str, Stored]:
@@ -100,7 +107,7 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
         return name in self._raw_names
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """The names of the tensors, sorted."""
         return iter(self._raw_names)
 
     def __len__(self) -> int:
@@ -108,8 +115,14 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
         return len(self._raw_names)
 
     def __repr__(self) -> str:
-        """Where it is; what is in it is not read for that."""
-        return f"{type(self).__name__}({self.label!r})"
+        """Where it is and, where that costs nothing, how much is in it."""
+        return f"{type(self).__name__}({self.label!r}, {told(self._extent)})"
+
+    def _extent(self) -> str:
+        if not self.lists_cheaply:
+            return "not read yet"
+        size = sum(stored.bytes for stored in self.stored.values())
+        return f"{len(self)} tensor{'s' if len(self) != 1 else ''}, {in_bytes(size)}"
 
 
 Tensors = Checkpoint | dict[str, Tensor]

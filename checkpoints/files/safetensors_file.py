@@ -53,7 +53,7 @@ class ByteSource(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Bytes in all."""
+        """How many bytes there are in all."""
 
     @abstractmethod
     def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
@@ -72,7 +72,7 @@ class LocalFile(ByteSource):
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """How many bytes the file has now."""
         try:
             return os.stat(self.path).st_size
         except FileNotFoundError:

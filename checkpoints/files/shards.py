@@ -26,6 +26,11 @@ class Shards(Checkpoint):
         self.shards = shards
         self.weight_map = weight_map
 
+    @property
+    def lists_cheaply(self) -> bool:
+        """Whether all of the files do."""
+        return super().lists_cheaply and all(shard.lists_cheaply for shard in self.shards.values())
+
     @cached_property
     def _places(self) -> dict[str, str]:
         """By the tensor's name in the file: the shard that holds it."""

@@ -37,6 +37,11 @@ class TorchFile(Checkpoint):
         self.path = Path(path)
         self.label = str(path)
 
+    @property
+    def lists_cheaply(self) -> bool:
+        """Whether the tensors can be mapped from the disk: files of before torch 1.6 have to be read."""
+        return "_content" in self.__dict__ or zipfile.is_zipfile(self.path)
+
     @cached_property
     def _content(self) -> Any:
         return load(self.path)

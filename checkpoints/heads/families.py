@@ -16,7 +16,7 @@ class _Four(TypedDict):
 
 
 def _linear(block: str, query: str, key: str, value: str, output: str, writes: str = _LINEAR_OUT) -> _Four:
-    """Four separate torch.nn.Linear."""
+    """Query, key, value and output as four separate torch.nn.Linear."""
     return _Four(
         query=Weight(block + query, _LINEAR_IN),
         key=Weight(block + key, _LINEAR_IN),

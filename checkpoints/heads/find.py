@@ -15,8 +15,9 @@ from torch import Tensor
 from checkpoints.files import Checkpoint, Stored
 from checkpoints.files.checkpoint import Tensors, abridged
 from checkpoints.heads.families import FAMILIES
-from checkpoints.heads.layout import Family, Heads
+from checkpoints.heads.layout import Family, Heads, HeadSizes
 from checkpoints.heads.rotary import rotary_of
+from checkpoints.notebook import facts_table, titled
 
 HEAD_COUNTS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
 KV_HEAD_COUNTS = ("num_key_value_heads", "n_key_value_heads", "n_kv_heads", "num_kv_heads")
@@ -35,6 +36,8 @@ class HeadLayout:
     config: Mapping[str, Any]
     present: frozenset[str]
     """Templates of the norms that this model has."""
+    sizes: tuple[HeadSizes, ...]
+    """How many heads each of the layers has, and how large they are."""
 
     def names(self, layer: int) -> list[str]:
         """The tensors that hold the heads of one layer and the gains of their norms, each once."""
@@ -54,6 +57,26 @@ class HeadLayout:
         """Announce that all heads will be read."""
         if checkpoint.is_remote:
             checkpoint.prefetch([name for layer in self.layers for name in self.names(layer)])
+
+    def __str__(self) -> str:
+        """Layers and heads, in words."""
+        layers = f"{len(self.layers)} layer{'s' if len(self.layers) > 1 else ''}"
+        if len(set(self.sizes)) == 1:
+            return f"{layers} x {self.sizes[0]}"
+        counts = [sizes.heads for sizes in self.sizes]
+        return f"{layers} of {min(counts)} to {max(counts)} heads, d_model {self.sizes[0].d_model}"
+
+    def __repr__(self) -> str:
+        """The family, layers and heads."""
+        return f"HeadLayout({self.family.name}, {self})"
+
+    def _repr_html_(self) -> str:
+        first = self.layers[0]
+        facts = {
+            "layers": lambda: abridged(list(self.layers)),
+            f"tensors of layer {first}": lambda: ", ".join(self.names(first)),
+        }
+        return titled(repr(self), facts_table(facts))
 
     def _name(self, template: str, layer: int) -> str:
         return self.prefix + template.format(layer=layer)
@@ -146,18 +169,20 @@ def _fitted(
     label: str,
 ) -> HeadLayout:
     """The layout, if the shapes fit it in every layer."""
+    sizes = []
     for layer in layers:
         names = {prefix + weight.name.format(layer=layer) for weight in family.weights.values()}
         shapes = {name: torch.empty(stored[name].shape, device="meta") for name in names}
         matrices = _matrices(family, prefix, layer, shapes, config, label)
         _require_witness(family, prefix, layer, stored, matrices, label)
+        sizes.append(HeadSizes(matrices["W_Q"].shape[0], matrices["W_K"].shape[0], *matrices["W_Q"].shape[1:]))
     norms = (family.input_norm, family.output_norm, family.query_norm, family.key_norm)
     present = frozenset(n for n in norms if n and all(prefix + n.format(layer=layer) in stored for layer in layers))
     if family.pre_norm_setting and config.get(family.pre_norm_setting) is False:
         present = frozenset()
     if not _is_known(family, config):  # a relative with norms of its own: its matrices are right, its gains may not be
         present = frozenset()
-    return HeadLayout(family, prefix, layers, config, present)
+    return HeadLayout(family, prefix, layers, config, present, tuple(sizes))
 
 
 def _matrices(
@@ -257,5 +282,8 @@ def _unknown(stored: Mapping[str, Stored], label: str, family: Family | None) ->
     return ValueError(
         f"{label} has no attention {tried}. Names that look like attention: {shown}. Describe them: "
         'open_run(..., family=checkpoints.Family("mine", query=Weight("blocks.{layer}.attn.q.weight", '
-        '"(head d_head) d_model"), key=..., value=..., output=Weight(..., "d_model (head d_head)")))'
+        '"(head d_head) d_model"), key=..., value=..., output=Weight(..., "d_model (head d_head)"))). Weights that are '
+        'not those of attention heads: measure(run, circuits={"mine": {"tensors": ["w"], "pattern": '
+        '"row column -> 1 1 row column"}}), see checkpoints.circuits. A run written with RunWriter(..., circuits=...) '
+        "says so itself; one of a solvable model that does not is older than that: train it again"
     )

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from checkpoints.heads.rotary import Rotary
+from checkpoints.notebook import rows_table, titled, told
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,23 @@ class Family:
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """The four matrices."""
+        """The four matrices by what they are for."""
         return {"query": self.query, "key": self.key, "value": self.value, "output": self.output}
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """How many heads a layer has, and how large they are."""
+
+    heads: int
+    kv_heads: int
+    d_model: int
+    d_head: int
+
+    def __str__(self) -> str:
+        """Heads, their size and the model's, in words."""
+        grouped = f" ({self.kv_heads} key-value heads)" if self.kv_heads != self.heads else ""
+        return f"{self.heads} heads of {self.d_head}{grouped}, d_model {self.d_model}"
 
 
 @dataclass(frozen=True)
@@ -82,3 +98,24 @@ class Heads:
     def group(self) -> int:
         """How many query heads share one key and value head."""
         return self.W_Q.shape[0] // self.W_K.shape[0]
+
+    @property
+    def sizes(self) -> HeadSizes:
+        """How many heads there are, and how large."""
+        heads, d_model, d_head = self.W_Q.shape
+        return HeadSizes(heads, self.W_K.shape[0], d_model, d_head)
+
+    @property
+    def norms(self) -> dict[str, Tensor]:
+        """The gains that there are."""
+        names = ("input_norm", "output_norm", "query_norm", "key_norm")
+        return {name: gain for name in names if (gain := getattr(self, name)) is not None}
+
+    def __repr__(self) -> str:
+        """Sizes, and what there is besides the four matrices; no numbers."""
+        return f"Heads({told(lambda: ', '.join([str(self.sizes), *self.norms, *['rotary'] * bool(self.rotary)]))})"
+
+    def _repr_html_(self) -> str:
+        tensors = {"W_Q": self.W_Q, "W_K": self.W_K, "W_V": self.W_V, "W_O": self.W_O, **self.norms}
+        rows = [(name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()]
+        return titled(repr(self), rows_table(("weights", "shape", "dtype"), rows))

@@ -12,7 +12,7 @@ from checkpoints.files.torch_file import TorchFile
 from checkpoints.hub import Hub, HubBytes
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import parsed_config
-from checkpoints.sources.names import step_in
+from checkpoints.sources.step_folders import step_in
 from checkpoints.sources.transformer_lens import NUMBERED
 
 

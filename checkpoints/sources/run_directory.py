@@ -32,6 +32,7 @@ def described(path: Path, description: Mapping[str, Any], files: Mapping[int, Pa
         config=description["config"],
         seed=description["seed"],
         theory=description["theory"],
+        circuits=description["circuits"],
         packages=description["packages"],
         read_metrics=partial(read_metrics, path / METRICS_FILE),
     )
@@ -59,7 +60,7 @@ def metric_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """run.json, checked."""
+    """The content of run.json; raises where it is not there, not ours or not whole."""
     file = path / RUN_FILE
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: a run directory with {RUN_FILE} is expected")
@@ -68,7 +69,7 @@ def read_description(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a run: it has no {RUN_FILE} (it holds {inside})")
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ValueError(f'{file} does not describe a run: "format": "{FORMAT}" is expected')
@@ -82,4 +83,7 @@ def read_description(path: Path) -> dict[str, Any]:
     missing = [key for key in ("name", "family", "seed", "config", "theory", "packages") if key not in description]
     if missing:
         raise ValueError(f"{file} lacks {', '.join(missing)}")
+    circuits = description.setdefault("circuits", None)
+    if circuits is not None and not (isinstance(circuits, dict) and circuits):
+        raise ValueError(f'{file}: "circuits" is {circuits!r}, descriptions by name or null is expected')
     return description

@@ -1,11 +1,27 @@
-"""Folders or files that carry their step in the name: `step1000/`, `pythia-step-1000/`, `model-step1000.pt` ..."""
+"""Checkpoints with the step in their names, many in a folder or one by itself.
 
+`step1000/`, `pythia-step-1000/`, `model-step1000.pt` ... Where a name counts several things, WORDS says which is the
+step; a checkpoint by itself whose name counts nothing has the step that it records, or 0.
+"""
+
+import re
 from pathlib import Path
 
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import FILE_SUFFIXES, config_beside, open_file, opener, weights_in
-from checkpoints.sources.names import step_in
+
+WORDS = ("step", "iteration", "iter", "checkpoint", "ckpt", "token", "epoch")
+"""What a number may be called, in the order in which it is believed: `epoch=2-step=1000` is step 1000."""
+
+
+def step_in(name: str) -> int | None:
+    """1000 from step1000, global_step_1000, model-step-1000.pt, epoch=2-step=1000.ckpt, checkpoint-1000; else None."""
+    for word in WORDS:
+        match = re.search(rf"(?<![a-z]){word}s?[-_=]?(\d+)(?!\d*[a-z])", name.lower())
+        if match:
+            return int(match[1])
+    return None
 
 
 def find(path: Path) -> Run | None:
@@ -30,6 +46,28 @@ def find(path: Path) -> Run | None:
         source=str(path),
         name=path.resolve().name,
         entries=[Entry(step, str(entry), opener(entry)) for step, entry in found],
+        family=config.get("model_type", "unknown"),
+        config=config,
+    )
+
+
+def find_single(path: Path) -> Run | None:
+    """One checkpoint, a file or a folder, as a run of one step: that of its name, of its content, or 0."""
+    if path.is_file():
+        if path.suffix not in FILE_SUFFIXES:
+            return None
+        checkpoint = open_file(path)
+        config = config_beside(path.parent) or checkpoint.recorded_config
+        step = step_in(path.name)
+        step = checkpoint.recorded_step if step is None else step
+    else:
+        if weights_in(path) is None:
+            return None
+        config, step = config_beside(path), step_in(path.resolve().name)
+    return Run(
+        source=str(path),
+        name=path.resolve().stem if path.is_file() else path.resolve().name,
+        entries=[Entry(step or 0, str(path), opener(path))],
         family=config.get("model_type", "unknown"),
         config=config,
     )

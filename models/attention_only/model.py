@@ -54,7 +54,7 @@ class AttentionOnlyConfig:
 
     @property
     def shape(self) -> Shape:
-        """The transformer."""
+        """The sizes of the transformer that this is."""
         tokens = self.task.vocabulary
         return Shape(self.n_layers, self.n_heads, self.d_model, self.d_head, self.task.length - 1, tokens, tokens)
 
@@ -113,7 +113,7 @@ class AttentionOnly:
         }
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Under TransformerLens' names."""
+        """The parameters under TransformerLens' names."""
         return named(self.optimizer.parameters, self.shape)
 
     def state(self) -> Mapping[str, Tensor]:

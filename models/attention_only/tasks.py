@@ -47,7 +47,7 @@ class Task(Protocol):
         ...
 
     def draw(self, count: int, generator: Generator) -> Batch:
-        """New sequences."""
+        """Sequences that were not drawn before, from this generator."""
         ...
 
     def scores(self, batch: Batch, losses: Targets, hits: Bool[Tensor, "count targets"]) -> Mapping[str, float]:

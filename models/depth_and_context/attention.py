@@ -39,10 +39,18 @@ class AttentionConfig(DepthConfig):
             raise ValueError("the attention block has tied layers and full width: untied and width do not apply")
 
 
+CIRCUITS: Mapping[str, Any] = {
+    "ov": {"tensors": ["w_v"], "pattern": "row column -> 1 1 row column"},
+    "qk": {"tensors": ["w_k", "w_q"], "pattern": "inner row, inner column -> 1 1 row column"},
+}
+"""W_v, and W_k^T W_q."""
+
+
 class LinearAttention:
     """The block in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "depth-and-context-attention"
+    circuits = CIRCUITS
     threads = 1
 
     def __init__(self, config: AttentionConfig, seeds: Sequence[int]) -> None:
@@ -107,7 +115,7 @@ def aligned(dimension: int, scale: float) -> dict[str, Float64[Tensor, "rows col
 
 
 def read_out(dimension: int) -> Float64[Tensor, " stream"]:
-    """w_o = w_y."""
+    """The fixed unit vector w_o = w_y, the last of the residual stream."""
     return torch.eye(dimension + 1, dtype=torch.float64)[dimension]
 
 

@@ -60,10 +60,17 @@ class DepthConfig:
             raise ValueError("label noise averages out of an infinite context (context = 0): choose one of the two")
 
 
+CIRCUITS: Mapping[str, Any] = {
+    "gamma": {"tensors": ["gamma"], "pattern": "layer row column -> layer 1 row column"},
+}
+"""Gamma of every layer."""
+
+
 class ReducedGamma:
     """The model in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "depth-and-context"
+    circuits = CIRCUITS
     threads = 1  # matrices of a few dozen rows
 
     def __init__(self, config: DepthConfig, seeds: Sequence[int]) -> None:

@@ -94,7 +94,7 @@ class GammaFlow(ABC):
         return np.repeat(self.layers * self.gamma(times)[:, None], self.directions, 1)
 
     def conserved(self, times: Numbers) -> Float64[np.ndarray, "times none"]:
-        """Nothing is conserved."""
+        """This flow conserves nothing: no columns."""
         return np.zeros((len(check_times(times)), 0))
 
     def gamma(self, times: Numbers) -> Times:
@@ -102,7 +102,7 @@ class GammaFlow(ABC):
         return path(lambda _, state: np.array([self.velocity(float(state[0]))]), np.zeros(1), times)[:, 0]
 
     def loss(self, times: Numbers) -> Times:
-        """L(t)."""
+        """The expected loss L(t) along gamma(t)."""
         return np.array([self.loss_of(float(gamma)) for gamma in self.gamma(times)])
 
 
@@ -183,7 +183,7 @@ class RotatedFlow(GammaFlow):
         )
 
     def velocity(self, gamma: float) -> float:
-        """Eq 13."""
+        """d gamma / dt, Eq 13."""
         lam = self.spectrum.eigenvalues
         power = self._power(gamma, 2 * self.depth - 1)
         return self._scale * float(self.spectrum.total(lam**2 * self.spectrum.task_power * power))
@@ -231,7 +231,7 @@ class FixedCovarianceFlow:
             return (2.0 ** (2 * self.depth - 2) - 1) / ((2 - 2 / self.depth) * speed)
 
     def modes(self, times: Numbers) -> Trajectories:
-        """gamma_k(t)."""
+        """gamma_k(t) of every direction."""
         lam = self.spectrum.eigenvalues
         log_u2l = self._log_remaining(times)
         if self.depth == np.inf:
@@ -244,11 +244,11 @@ class FixedCovarianceFlow:
         return self._scale * self.spectrum.total(energy * np.exp(self._log_remaining(times)))
 
     def conserved(self, times: Numbers) -> Float64[np.ndarray, "times none"]:
-        """Nothing is conserved."""
+        """This flow conserves nothing: no columns."""
         return np.zeros((len(check_times(times)), 0))
 
     def _log_remaining(self, times: Numbers) -> Trajectories:
-        """ln u^2L."""
+        """ln u^2L of every direction: the share of its loss that is left."""
         times = check_times(times)
         x = self.spectrum.task_power * self.spectrum.eigenvalues**3 * times[:, None]
         if self.depth == 1:
@@ -292,11 +292,11 @@ class FullAttentionFlow(RotatedFlow):
         return np.zeros((len(check_times(times)), 1))
 
     def scale(self, times: Numbers) -> Times:
-        """w(t)."""
+        """The scale w(t) of all weights, from w(0) = init."""
         return path(lambda _, w: self._pace(w), np.array([self.init]), times)[:, 0]
 
     def gamma(self, times: Numbers) -> Times:
-        """2 w(t)^5."""
+        """gamma(t) = 2 w(t)^5."""
         return self._factor * self.scale(times) ** 5
 
     @cached_property

@@ -57,10 +57,18 @@ class LinearICLConfig:
             raise ValueError(f"batch is {self.batch}: at least one prompt is needed")
 
 
+_P2: Mapping[str, Any] = {"tensors": ["p2"], "pattern": "row column -> 1 1 row column"}
+_Q1: Mapping[str, Any] = {"tensors": ["q1"], "pattern": "row column -> 1 1 row column"}
+
+CIRCUITS: Mapping[str, Any] = {"ov": _P2, "qk": _Q1, "product": {"left": _P2, "right": _Q1}}
+"""What is written for what was read, what is matched with the query, and their product, which carries the modes."""
+
+
 class LinearICL:
     """The model in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "linear-icl"
+    circuits = CIRCUITS
     threads = 1  # matrices of a few rows: a second thread costs more than it brings
 
     def __init__(self, config: LinearICLConfig, seeds: Sequence[int]) -> None:

@@ -53,7 +53,7 @@ class PrintedTheory:
         return self.fixed_point * self.init / (self.init + (self.fixed_point - self.init) * decay)
 
     def loss(self, times: Numbers) -> Times:
-        """L(t), Eq 14."""
+        """The expected loss L(t), Eq 14."""
         s, a = self.eigenvalues, self.modes(times)
         return 0.5 * (s * (s / self.fixed_point * a**2 - 2 * s * a + 1)).sum(-1)
 
@@ -150,7 +150,7 @@ class ExactTheory:
         return 0.5 * (self.task_power * s * per_mode).sum(-1)
 
     def blocks(self, times: Numbers) -> tuple[Trajectories, Trajectories]:
-        """p(t) and q(t)."""
+        """The diagonals p(t) and q(t), by integration."""
         states, d = path(self._velocity, np.concatenate((self.p_start, self.q_start)), times), len(self.eigenvalues)
         return states[:, :d], states[:, d:]
 
@@ -160,7 +160,7 @@ class ExactTheory:
         return p * q
 
     def loss(self, times: Numbers) -> Times:
-        """L(t)."""
+        """The expected loss L(t) of p(t) and q(t)."""
         return np.asarray(self.loss_of(*self.blocks(times)))
 
     @property

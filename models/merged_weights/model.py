@@ -56,10 +56,18 @@ class MergedWeightsConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}: a positive number is needed")
 
 
+CIRCUITS: Mapping[str, Any] = {
+    "qk": {"tensors": ["key_query"], "pattern": "row column -> 1 1 row column"},
+    "product": {"tensors": ["value", "key_query"], "pattern": ", row column -> 1 1 row column"},
+}
+"""U, and u U."""
+
+
 class MergedWeights:
     """The model in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "merged-weights"
+    circuits = CIRCUITS
     threads = 1  # matrices of a few rows: a second thread costs more than it brings
 
     def __init__(self, config: MergedWeightsConfig, seeds: Sequence[int]) -> None:
@@ -112,7 +120,7 @@ class MergedWeights:
             stream.restore(state)
 
     def _start(self, generator: Generator) -> dict[str, Tensor]:
-        """Assumption 3.3."""
+        """u and U as Assumption 3.3 has them."""
         a = torch.randn(len(self.means), len(self.means), generator=generator, dtype=torch.float64)
         square, size = a @ a.T, torch.tensor(self.config.init, dtype=torch.float64)
         return {"value": size, "key_query": size * square / square.norm()}

@@ -92,21 +92,21 @@ class MergedFlow:
 
     @property
     def final_loss(self) -> float:
-        """The least loss."""
+        """The least loss that this model can reach."""
         return 0.5 * (self.moments.power - float((self.moments.gain * self.fixed_point).sum()))
 
     def weights(self, times: Numbers) -> tuple[Times, Float64[np.ndarray, "times d d"]]:
-        """u(t) and U(t)."""
+        """u(t) and U(t), by integration."""
         states, d = path(self._velocity, self.start, times), len(self.moments.gain)
         return states[:, 0], states[:, 1:].reshape(-1, d, d)
 
     def modes(self, times: Numbers) -> Float64[np.ndarray, "times d"]:
-        """u U_ii."""
+        """Amplitudes u(t) U_ii(t), one per mode."""
         value, key_query = self.weights(times)
         return value[:, None] * np.einsum("tii->ti", key_query)
 
     def loss(self, times: Numbers) -> Times:
-        """L(t)."""
+        """The expected loss L(t) of u(t) and U(t)."""
         value, key_query = self.weights(times)
         return np.asarray(self.loss_of(value, key_query))
 

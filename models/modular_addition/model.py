@@ -99,7 +99,7 @@ class ModularAddition:
         return scalars
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Under TransformerLens' names."""
+        """The parameters under TransformerLens' names."""
         return named(self.optimizer.parameters, self.shape)
 
     def state(self) -> Mapping[str, Tensor]:

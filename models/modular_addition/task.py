@@ -100,7 +100,7 @@ class ModularArithmetic:
 
 
 def is_prime(number: int) -> bool:
-    """By trial division."""
+    """Whether a number is prime, by trial division."""
     return number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1))
 
 

@@ -62,14 +62,28 @@ class MultiHeadConfig:
 
     @property
     def inverse_context(self) -> float:
-        """E(1/N)."""
+        """E(1/N), over the lengths of the contexts that are trained on."""
         return mean_inverse_length(self.context) if self.next_token else 1 / self.context
+
+
+CIRCUITS: Mapping[str, Any] = {
+    "qk": {
+        "left": {"tensors": ["key"], "pattern": "head rank row -> 1 head row rank"},
+        "right": {"tensors": ["query"], "pattern": "head rank column -> 1 head rank column"},
+    },
+    "product": {
+        "left": {"tensors": ["value", "key"], "pattern": "head, head rank row -> 1 1 row (head rank)"},
+        "right": {"tensors": ["query"], "pattern": "head rank column -> 1 1 (head rank) column"},
+    },
+}
+"""sum_r k_r q_r^T of each head, and the sum of v k q^T over all of them."""
 
 
 class MultiHead:
     """The model in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "multi-head"
+    circuits = CIRCUITS
     threads = 1  # matrices of a few rows: a second thread costs more than it brings
 
     def __init__(self, config: MultiHeadConfig, seeds: Sequence[int]) -> None:

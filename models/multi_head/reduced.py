@@ -108,7 +108,7 @@ class ScalarTheory:
         return (low + high) / 2
 
     def modes(self, times: Numbers) -> Float64[np.ndarray, "times d"]:
-        """Amplitudes v^3."""
+        """Amplitudes v(t)^3, one per mode."""
         return self.values(times) ** 3
 
     @property
@@ -119,7 +119,7 @@ class ScalarTheory:
         return self.since + late / self.eigenvalues**2
 
     def loss(self, times: Numbers) -> Times:
-        """L(t)."""
+        """The expected loss L(t) of these amplitudes."""
         amplitudes, s = self.modes(times), self.eigenvalues
         return (s - 2 * s**2 * amplitudes + self.second * s * amplitudes**2).sum(-1)
 

@@ -107,15 +107,15 @@ class PopulationFlow:
         return self._split(path(self._velocity, self.start, times, rtol=1e-8, atol=1e-10))
 
     def matrices(self, times: Numbers) -> Float64[np.ndarray, "times d d"]:
-        """M(t)."""
+        """M(t), the sum over heads of v k q^T."""
         return np.einsum("th,thri,thrj->tij", *self.weights(times))
 
     def modes(self, times: Numbers) -> Float64[np.ndarray, "times d"]:
-        """M_dd(t)."""
+        """Amplitudes M_dd(t), the diagonal of M in the eigenbasis."""
         return np.einsum("tdd->td", self.matrices(times))
 
     def loss(self, times: Numbers) -> Times:
-        """L(t)."""
+        """The expected loss L(t) of M(t)."""
         return np.asarray(loss_of(self.eigenvalues, self.inverse_context, self.matrices(times)))
 
     def conserved(self, times: Numbers) -> Float64[np.ndarray, "times quantities"]:

@@ -51,10 +51,28 @@ class MultitaskConfig:
             raise ValueError(f"learning_rate is {self.learning_rate}: a positive number is needed")
 
 
+CIRCUITS: Mapping[str, Any] = {
+    "ov": {
+        "beside": [
+            {"tensors": ["v"], "pattern": "task coordinate -> 1 1 task task", "at": {"coordinate": 0}},
+            {"tensors": ["v"], "pattern": "task coordinate -> 1 1 task 1", "at": {"coordinate": 1}},
+        ]
+    },
+    "qk": {
+        "above": [
+            {"tensors": ["w"], "pattern": "task coordinate -> 1 1 task task", "at": {"coordinate": 0}},
+            {"tensors": ["w"], "pattern": "task coordinate -> 1 1 1 task", "at": {"coordinate": 1}},
+        ]
+    },
+}
+"""V [tasks, tasks + 1] and W [tasks + 1, tasks] of the paper, see `matrix_of`."""
+
+
 class MultitaskAttention:
     """The model in training, for several seeds at once: an `Experiment` of `models.training`."""
 
     family = "multitask-sparse"
+    circuits = CIRCUITS
     threads = 1
 
     def __init__(self, config: MultitaskConfig, seeds: Sequence[int]) -> None:

@@ -56,7 +56,7 @@ class TaskFlow:
     """f_s(0)."""
 
     def modes(self, times: Numbers) -> Trajectories:
-        """f_s(t)."""
+        """The output f_s(t) of every task."""
         raise NotImplementedError
 
     @property
@@ -95,7 +95,7 @@ class TaskFlow:
         return 0.5 * self.tasks.total(self.tasks.probability * (self.modes(times) - self.tasks.strength) ** 2)
 
     def conserved(self, times: Numbers) -> Trajectories:
-        """|v_s|^2 - |w_s|^2."""
+        """|v_s|^2 - |w_s|^2 of every task, at all times that at the start."""
         return np.repeat((self.v**2 - self.w**2).sum(-1)[None], len(check_times(times)), 0)
 
     def _at(self, times: Values) -> Values:
@@ -117,7 +117,7 @@ class FullFlow(TaskFlow):
             raise ValueError("v = -w for some task: its output can only shrink to 0. Start v and w on the same side")
 
     def modes(self, times: Numbers) -> Trajectories:
-        """f_s(t)."""
+        """The output f_s(t) of every task, by quadrature."""
         times = check_times(times)
         return np.stack([self._follow(s, p * times) for s, p in enumerate(self.frequency)], 1)
 
@@ -200,7 +200,7 @@ class RiccatiFlow(TaskFlow):
 
     @property
     def _size(self) -> Values:
-        """lambda_s."""
+        """lambda_s = sqrt(4 strength^2 + 2 constant), which sets the pace of a task."""
         return np.sqrt(4 * self.tasks.strength**2 + 2 * self.constant)
 
     @cached_property

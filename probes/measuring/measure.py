@@ -26,7 +26,7 @@ from checkpoints import Run, open_run
 from checkpoints.audit import Audit
 from checkpoints.audit import audit as audited
 from checkpoints.run import Entry
-from probes.circuits import SOLVABLE, Builder, HeadCircuit, circuits_of, default_circuits, head_counts
+from probes.circuits import Builder, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.measuring.catalogue import PROBES, Wanted, as_probes
 from probes.measuring.checkpoint import measure_checkpoint
 from probes.measuring.engines import Engine, Serial
@@ -54,9 +54,9 @@ def measure(
     """Every probe on every circuit of every checkpoint, one row per number.
 
     run is a `Run`, or what `open_run` opens. circuits are names (see `probes.circuits`; ov and qk by default) or your
-    own: names with functions from the tensors of a checkpoint to a matrix or `Factored` [layer, head, rows, columns].
-    probes are names of the catalogue (all of them by default), `Probe`s, or {name: function of a matrix}. removed is
-    the largest k of the marginalized rank.
+    own: names with functions from the tensors of a checkpoint to a matrix or `Factored` [layer, head, rows, columns],
+    or with descriptions of such (see `checkpoints.circuits`). probes are names of the catalogue (all of them by
+    default), `Probe`s, or {name: function of a matrix}. removed is the largest k of the marginalized rank.
 
     references are what subspace distances are measured against: "final", a step, or a fraction of the last step (the
     checkpoint at or before it); all but "final" are named in the probe's name, as in subspace_distance@5000. drift_over
@@ -117,6 +117,7 @@ def measure(
 def _identity(run: Run) -> str:
     """Changes when the files, the config or the description of the heads change."""
     content = [run.source, dict(run.config), str(run.family_override), [entry.identity for entry in run.entries]]
+    content += [run.circuits] if run.circuits else []
     return hashlib.sha256(json.dumps(content, default=str, sort_keys=True).encode()).hexdigest()
 
 
@@ -176,7 +177,7 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
         "references": {f"reference{suffix}": entry.step for suffix, entry in plan.references.items()},
         "drift_over": {f"drift{added}": stretch for added, stretch in plan.stretches.items()},
         "source": run.source,
-        "family": run.family if run.family in SOLVABLE else _layout_name(run),
+        "family": run.family if run.circuits else _layout_name(run),
         "circuits": list(plan.circuits),
         "removed": {probe.name: probe.count - 1 for probe in plan.probes}.get("marginalized_effective_rank"),
         "weight_processing": f"raw weights, but {', '.join(folded)} as their names say"

@@ -103,7 +103,7 @@ class AdaptiveCheckpoints:
         """Make the run, or go on with it."""
         if self._path:
             config = json.loads(json.dumps(dict(run.config), default=str))
-            self.writer = RunWriter(self._path, config, family=run.family, resume=step > 0)
+            self.writer = RunWriter(self._path, config, family=run.family, circuits=run.circuits, resume=step > 0)
         if self.writer is None:
             raise ValueError("AdaptiveCheckpoints has no writer on the first rank: a path or a RunWriter is expected")
 

@@ -19,7 +19,7 @@ import pandas as pd
 from checkpoints import Family, Run
 from checkpoints.files.in_memory import InMemory
 from checkpoints.run import Entry
-from probes.circuits import SOLVABLE, Builder, Circuit, HeadCircuit, circuits_of, default_circuits, head_counts
+from probes.circuits import Builder, Circuit, HeadCircuit, circuits_of, default_circuits, descriptions, head_counts
 from probes.measuring.catalogue import PROBES, Probe, Wanted, as_probes
 from probes.measuring.checkpoint import measure_checkpoint
 from probes.measuring.measure import provenance
@@ -52,10 +52,11 @@ class LiveMeasurement:
             entries=[Entry(0, "the model", lambda: weights.now("the model"))],
             family=family if isinstance(family, str) else "unknown",
             config={**weights.config(), **(config or {})},
+            circuits=descriptions(circuits),
             family_override=family if isinstance(family, Family) else None,
         )
         wanted = default_circuits(self.run) if circuits is None else circuits
-        if group.count > 1 and (isinstance(wanted, Mapping) or self.run.family in SOLVABLE):
+        if group.count > 1 and isinstance(wanted, Mapping):
             raise ValueError(
                 f"the model is spread over {group.count} ranks, which share out its heads: of such a model only "
                 "circuits of attention heads can be measured, not those that a function builds"
