@@ -33,8 +33,8 @@ figures: $(READY)  ## all figures and verdicts: the linear head at the printed s
 test: $(READY)  ## set-up and all tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
-test-fast: $(READY)  ## the tests that take seconds
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not slow'
+test-fast: $(READY)  ## the tests that take seconds, without the run-time type checks that `make test` has
+	$(BIN)/python -m pytest -o addopts='-q --strict-markers' -n auto --dist loadgroup -m 'not slow'
 
 rooms: $(READY)  ## who imports whom inside probes, room by room
 	$(BIN)/python -m tests.import_graph

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=FEW_SEEDS,
         help=f"series of each kind in tests of how often something is right: {FEW_SEEDS} by default, 200 for a release",
     )
+
+
+WHOLLY_SLOW = ("test_callback_settings.py", "test_huggingface.py", "test_lightning.py", "test_sharded.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are left out, files with no others are not even imported: their libraries take seconds."""
+    return True if config.option.markexpr == "not slow" and collection_path.name in WHOLLY_SLOW else None
 
 
 @pytest.hookimpl(trylast=True)

@@ -155,6 +155,7 @@ def test_the_warm_up_makes_the_first_updates_small():
     assert moved(100) == pytest.approx(1e-4, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_two_layers_learn_in_context_and_one_does_not():
     """A smaller task than the quick preset's, so that emergence takes seconds. One layer can guess more of it, too."""
     task = RepeatedSubsequence(vocabulary=12, length=25, subsequence=6, copies=3)

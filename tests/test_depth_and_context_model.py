@@ -107,6 +107,7 @@ def test_the_task_lies_in_the_frame_of_its_own_covariance():
     ],
     ids=["fixed", "rotated", "untied", "attention"],
 )
+@pytest.mark.slow
 def test_sgd_follows_the_flow(config):
     make = LinearAttention if isinstance(config, AttentionConfig) else ReducedGamma
     experiment = make(config, [0])

@@ -43,6 +43,7 @@ def table(run):
 # --- engines ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_table_to_the_last_bit(run, table):
     pd.testing.assert_frame_equal(probes.measure(run, engine=Processes(2)), table, check_exact=True)
 
@@ -161,6 +162,7 @@ def _leave_a_mark(folder: Path, task):
     folder.joinpath(f"mark{task}").touch()
 
 
+@pytest.mark.slow
 def test_a_walk_that_is_given_up_leaves_no_process_at_work(tmp_path):
     walking = Processes(2).run(_leave_a_mark, tmp_path, [0, 1])
     assert next(walking)[0] == 0

@@ -30,6 +30,7 @@ def test_all_modes_of_the_closed_form_and_nothing_else(setting, noise, seed):
     assert (cliffs["step"] <= cliffs["high"]).all()
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_true_half_drop_about_as_often_as_they_say(seeds):
     covered = []
     for seed in range(seeds):

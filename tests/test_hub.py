@@ -83,6 +83,7 @@ def expect(found, published) -> None:
         assert torch.equal(heads.W_K[2], fused.reshape(4, 3, 24, 96)[2, 1].T)
 
 
+@pytest.mark.slow
 def test_twelve_revisions_cost_little_more_than_their_attention_tensors(server, published, tmp_path):
     with serving(server) as address:
         run = open_run(f"hub:{REPOSITORY}", revisions="step*", hub=Hub(address, cache=tmp_path / "cache"))
@@ -198,6 +199,7 @@ def test_without_locks_those_who_want_the_same_fetch_it_each_for_themselves(serv
     assert not list((tmp_path / "cache").rglob("*.partial"))
 
 
+@pytest.mark.slow
 def test_everything_can_be_imported_and_written_where_there_is_no_fcntl(tmp_path):
     code = (
         "import sys; sys.modules['fcntl'] = None; import checkpoints, checkpoints.hub, torch, probes\n"

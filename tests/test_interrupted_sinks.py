@@ -174,6 +174,7 @@ def test_what_could_not_be_written_for_long_is_bounded(tmp_path, monkeypatch):
         sink.scalars(2, {"loss": 1.0})
 
 
+@pytest.mark.slow
 def test_what_is_held_is_written_when_a_process_ends_without_closing_and_no_library_was_imported_for_it(tmp_path):
     code = (
         "import sys\n"

@@ -48,6 +48,8 @@ def test_importing_probes_is_quick_and_pulls_in_no_plotting_or_model_library():
         ).stdout.split()
         assert out[1:] == []
         seconds.append(float(out[0]))
+        if seconds[-1] < 0.3:
+            break
     assert min(seconds) < 0.3
 
 

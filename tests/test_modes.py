@@ -68,6 +68,7 @@ def test_the_two_readings_of_the_marginalized_rank_differ_once_a_later_mode_over
     assert by_size[1] == pytest.approx(probes.spectrum_effective_rank([2.0, 1.0]))
 
 
+@pytest.mark.slow
 def test_by_mode_the_marginalized_rank_dips_just_after_the_next_mode_is_learned():
     # 1.13 - 1.22 t* of the next mode, from the closed form of paper 000
     theory = PrintedTheory([1, 0.5, 0.25, 0.125], 128, 1e-3)

@@ -167,6 +167,7 @@ def test_losses_of_the_progress_measures_are_those_logged_in_training(tmp_path):
     assert 1 <= len(table.attrs["key_frequencies"]) <= 5
 
 
+@pytest.mark.slow
 def test_a_small_group_is_learned_by_heart_early_and_understood_late():
     """Lighter than the quick preset: p = 29, a smaller MLP, the larger learning rate."""
     optimizer = AdamWConfig(1e-2, 1.0, (0.9, 0.98), warm_up=10)

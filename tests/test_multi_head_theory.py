@@ -157,6 +157,7 @@ def test_the_head_that_starts_against_its_keys_turns_round_first():
     assert np.isinf(escape_times(S, np.array([0.0]), key, 0 * key)[0])
 
 
+@pytest.mark.slow
 def test_escape_times_are_those_of_the_flow_from_a_vanishing_start(rng):
     for _ in range(2):
         weights = small_weights(rng, init=1e-3)
@@ -164,6 +165,7 @@ def test_escape_times_are_those_of_the_flow_from_a_vanishing_start(rng):
         assert PopulationFlow(S, 1 / N, *weights).half_times[0] == pytest.approx(first, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_equation_38_is_early_by_almost_a_factor_two(rng):
     ratios = []
     for _ in range(40):

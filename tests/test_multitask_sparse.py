@@ -233,6 +233,7 @@ def test_half_times_are_where_half_of_the_strength_is_reached():
 # scaling laws
 
 
+@pytest.mark.slow
 def test_exponents_of_table_1():
     tasks = power_law_tasks(PLAIN, 200_000, 100.0, 0.5)
     flow = FullFlow(tasks, *uniform_start(tasks, 0.1))

@@ -53,6 +53,7 @@ def test_a_module_that_somebody_made_up_is_not_taken_for_ours(tmp_path):
     assert "`import checkpoints` finds nothing" in python(["-c", made_up], tmp_path).stderr
 
 
+@pytest.mark.slow
 def test_a_folder_of_weights_does_no_harm_where_ours_is_installed(tmp_path):
     """Without an __init__.py it is a package only if there is no other."""
     (tmp_path / "checkpoints" / "step1000").mkdir(parents=True)
@@ -73,6 +74,7 @@ def test_a_folder_of_weights_is_named_where_ours_is_missing(tmp_path):
     assert "else install checkpoint-probes again" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_link_to_ours_is_ours(tmp_path):
     (tmp_path / "linked").symlink_to(ROOT)
     result = python(["-c", "import probes; print(probes.measure)"], tmp_path, tmp_path / "linked")

@@ -119,6 +119,7 @@ def readers_own() -> dict[str, Any]:
     return {"model": model, "data": data, "update": update, "evaluate": lambda model: float(update(model))}
 
 
+@pytest.mark.slow
 def test_the_python_runs_from_top_to_bottom_and_gives_what_its_comments_say(folder):
     namespace, compared = readers_own(), []
     for block in blocks(README):

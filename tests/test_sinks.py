@@ -121,6 +121,7 @@ def the_file(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_wandb_keeps_rows_of_any_order_with_their_step(offline):
     sink = WandB("project")
     sink.scalars(20, {"loss": 0.5, "accuracy": math.nan})

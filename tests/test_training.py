@@ -47,6 +47,7 @@ def kill_twenty_times(directory: Path, window: float, rng: np.random.Generator) 
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("durable")
 def test_killed_at_twenty_random_moments_and_resumed_it_is_the_same_run_byte_for_byte(tmp_path, rng):
     begin = time.monotonic()
