@@ -11,6 +11,7 @@ from checkpoints import RunWriter, open_run
 from models.linear_icl.model import CIRCUITS, exact_theory, printed_theory
 from models.linear_icl.presets import PRESETS
 from models.linear_icl.theory import PrintedTheory
+from probes.measuring.catalogue import PROBES
 
 REFERENCE = Path(__file__).parents[1] / "checkpoints" / "reference" / "linear-icl"
 
@@ -170,7 +171,7 @@ def test_the_table_of_the_reference_run_has_its_columns_and_every_row(reference)
     assert list(table.columns) == [
         "run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"
     ]  # fmt: skip
-    per_matrix = 4 + 5 + 4  # spectral, marginalized k = 0 .. 4, spaces
+    per_matrix = sum(probe.count for probe in PROBES.values())  # the marginalized rank has five
     assert len(table) == len(reference.steps) * 2 * per_matrix
     assert set(table["circuit"]) == {"ov", "qk"}
     assert set(table["probe"]) == set(table.attrs["definitions"])

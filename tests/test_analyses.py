@@ -93,7 +93,7 @@ def test_pages_are_chosen_by_name_by_group_and_by_paper_each_once():
     assert chosen_pages(["grokking", "live", "grokking"]) == ["grokking", "live_monitor"]
     assert chosen_pages(["transformers"]) == ["icl_emergence", "grokking"]
     assert chosen_pages(papers=["004"]) == ["sparse_solution", "sparse_scaling"]
-    assert len(chosen_pages(papers=["000"])) == 7
+    assert len(chosen_pages(papers=["000"])) == sum(len(g.pages) for g in GROUPS.values() if g.paper == "000") >= 7
     assert chosen_pages(["sparse_scaling"], ["004"]) == ["sparse_scaling", "sparse_solution"]
 
 

@@ -23,6 +23,9 @@ from probes.matrices.factored import Factored
 from probes.measuring.catalogue import PROBES, Probe, ProbeValues
 from tests.walking_run import HEADS, LAYERS, STEPS, write_run
 
+PER_MATRIX = sum(probe.count for probe in PROBES.values())
+"""Numbers of one head: one of each probe, and the marginalized rank for k = 0 .. 4."""
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
@@ -46,8 +49,7 @@ def test_every_number_has_its_row_and_the_columns_are_as_documented(table):
     assert list(table.columns) == [
         "run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing",
     ]  # fmt: skip
-    per_matrix = 8 + 5  # eight numbers, and the marginalized rank for k = 0 .. 4
-    assert len(table) == len(STEPS) * LAYERS * HEADS * 2 * per_matrix
+    assert len(table) == len(STEPS) * LAYERS * HEADS * 2 * PER_MATRIX
     keys = ["step", "layer", "head", "circuit", "probe", "component"]
     assert not table.duplicated(keys).any()
     assert (table["value"].isna() == table["why_missing"].notna()).all()
@@ -93,7 +95,7 @@ def test_a_small_transformer_trained_by_the_trainer_is_measured(tmp_path):
     transformers.Trainer(model=transformers.GPT2LMHeadModel(config), args=arguments, train_dataset=rows).train()
     run = open_run(tmp_path / "output")
     table = probes.measure(run)
-    assert len(table) == 4 * 2 * 3 * 2 * 13
+    assert len(table) == 4 * 2 * 3 * 2 * PER_MATRIX
     assert table.attrs["family"] == "gpt2"
     assert table.attrs["audit"].endswith("4 steps, 0 condemned, 0 suspect, 4 sound")
     joined = probes.with_metrics(table, run.metrics)
@@ -281,7 +283,8 @@ def test_the_command_measures_and_says_what_is_wrong(path, table, tmp_path):
     run = CliRunner()
     result = run.invoke(app, ["measure", str(path), "-o", str(tmp_path / "table.parquet")])
     assert result.exit_code == 0, result.output
-    assert "936 numbers of 6 checkpoints (24 missing, with the reason)" in result.output
+    missing = sum(table["value"].isna())
+    assert f"{len(table)} numbers of 6 checkpoints ({missing} missing, with the reason)" in result.output
     pd.testing.assert_frame_equal(probes.read_table(tmp_path / "table.parquet"), table, check_exact=True)
     for arguments, message in (
         ([str(path), "-o", str(tmp_path / "table.csv")], "a .parquet file is expected"),
