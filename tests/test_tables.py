@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.torch import save_file
 
 import probes
 from checkpoints import open_run
+from probes.circuits import ov
 from tests.walking_run import HEADS, LAYERS, STEPS, write_run
 
 
@@ -79,3 +81,26 @@ def test_a_fraction_of_the_last_step_may_be_off_by_rounding(tmp_path):
     path = write_run(tmp_path / "walk", [0, 29, 50, 100])
     table = probes.measure(path, probes="subspace_distance", references=0.29, audit=False)
     assert table.attrs["references"] == {"reference@29": 29}
+
+
+def test_every_missing_component_of_every_head_says_why(tmp_path):
+    path = write_run(tmp_path / "walk", [0, 1], config={"model_type": "gpt2", "n_head": 12, "n_embd": 24})  # rank two
+    table = probes.measure(path, probes="marginalized_effective_rank", audit=False)
+    assert (table["value"].isna() == table["why_missing"].notna()).all()
+    assert (table["value"].isna() == (table["component"] >= 2)).all()
+    assert set(table["why_missing"].dropna()) == {"only 2 non-zero singular values"}
+
+
+def test_heads_of_another_size_in_one_layer_of_the_reference_are_compared_all_the_same(tmp_path):
+    path = write_run(tmp_path / "walk", STEPS)
+    tensors = dict(open_run(path)[500])
+    tensors["h.1.attn.c_attn.weight"] = tensors["h.1.attn.c_attn.weight"][:, :36].contiguous()  # four a head, not eight
+    tensors["h.1.attn.c_proj.weight"] = tensors["h.1.attn.c_proj.weight"][:12].contiguous()
+    save_file(tensors, path / "step500.safetensors")
+    table = probes.measure(path, "ov", probes=("norm", "subspace_distance"), audit=False)
+    assert table["value"].notna().all()
+    run = open_run(path)
+    earlier, final = (ov(run.heads.read(run[step], 1))[2] for step in (200, 500))
+    assert final.inner == 4
+    found = probes.by_head(table, "subspace_distance", "ov").loc[200, (1, 2)]
+    assert found == pytest.approx(float(probes.subspace_distance(earlier, final, normalised=True)), rel=1e-9)
