@@ -46,6 +46,9 @@ def table(run):
 @pytest.mark.slow
 def test_two_processes_give_the_same_table_to_the_last_bit(run, table):
     pd.testing.assert_frame_equal(probes.measure(run, engine=Processes(2)), table, check_exact=True)
+    pd.testing.assert_frame_equal(probes.measure(run, engine="processes:2"), table, check_exact=True)
+    with pytest.raises(ValueError, match="engine 'gpu'"):
+        probes.measure(run, engine="gpu")
 
 
 def test_how_much_is_remembered_does_not_change_a_bit(run, table, monkeypatch):

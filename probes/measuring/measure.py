@@ -5,7 +5,7 @@
     measure(run, probes=["norm", {"nuclear": lambda m: np.linalg.norm(m, "nuc")}])      a probe of one's own
     measure(run, references=("final", 5000, 0.5))                 several horizons in one pass
     measure(run, drift_over=("previous", 250))                    movement since the step before, and over 250 steps
-    measure(run, engine=Processes(8), resume_dir="results/parts")       goes on where a killed job stopped
+    measure(run, engine="processes:8", resume_dir="results/parts")      goes on where a killed job stopped
 
 Checkpoints are independent of each other: each is read layer by layer (`measuring.checkpoint`), on whichever engine
 (`measuring.engines`), and kept as it comes. Steps that the audit condemns, and files that cannot be read, have rows
@@ -29,7 +29,7 @@ from checkpoints.run import Entry
 from probes.circuits import Builder, BuiltCircuit, HeadCircuit, circuits_of, default_circuits, head_counts
 from probes.measuring.catalogue import PROBES, Wanted, as_probes
 from probes.measuring.checkpoint import measure_checkpoint
-from probes.measuring.engines import Engine, Serial
+from probes.measuring.engines import Engine, Serial, engine_named
 from probes.measuring.fingerprint import fingerprint
 from probes.measuring.partial_results import PartialResults
 from probes.measuring.plan import Plan, layer_bytes, tasks_of
@@ -47,7 +47,7 @@ def measure(
     references: Reference | Sequence[Reference] = "final",
     drift_over: Stretch | Sequence[Stretch] | None = None,
     audit: Audit | bool = True,
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     resume_dir: str | Path | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
@@ -64,11 +64,13 @@ def measure(
     steps, or a ratio, named as in subspace_drift@previous, @-250, @/1.2; by default one that fits the schedule, which
     `table.attrs["drift_over"]` states, and with no name added.
 
-    audit is True (look at the weights first and leave condemned steps out), an `Audit` made before, or False.
-    resume_dir is a folder for the results of each checkpoint; a second call with the same folder goes on where the
-    first one stopped.
+    audit is True (look at the weights first and leave condemned steps out), an `Audit` made before, or False. engine is
+    where the work is done: "serial" (the default), "processes:4", "dask://host:port", or one of
+    `probes.measuring.engines`. resume_dir is a folder for the results of each checkpoint; a second call with the same
+    folder goes on where the first one stopped.
     """
     run = run if isinstance(run, Run) else open_run(run)
+    where = engine_named(engine) if isinstance(engine, str) else engine or Serial()
     chosen = as_probes(probes, removed=removed)
     wanted = default_circuits(run) if circuits is None else circuits
     found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
@@ -106,7 +108,7 @@ def measure(
         unit="checkpoint",
         disable=None if progress else True,
     ) as bar:
-        for number, result, died in (engine or Serial()).run(measure_checkpoint, plan, tasks):
+        for number, result, died in where.run(measure_checkpoint, plan, tasks):
             step = tasks[number].current.step
             values, failure = result if died is None else (plan.rows.nothing(step, died), died)
             parts.add(plan.rows, values, failure)
