@@ -7,7 +7,7 @@ matrices fused into one). d_head is never asked for: it follows from the shape a
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import einops
 from jaxtyping import Float
@@ -15,6 +15,21 @@ from torch import Tensor
 
 from checkpoints.heads.rotary import Rotary
 from checkpoints.notebook import rows_table, titled, told
+
+
+class TowerLayer(NamedTuple):
+    """One layer of one of the several stacks that a model has: encoder and decoder, text and vision ..."""
+
+    tower: str
+    layer: int
+
+    def __str__(self) -> str:
+        """As it is read: encoder 3."""
+        return f"{self.tower} {self.layer}"
+
+
+Layer = int | TowerLayer
+"""A layer by its number where a model has one stack of attention, by tower and number where it has several."""
 
 
 @dataclass(frozen=True)
