@@ -40,7 +40,7 @@ except ImportError:  # Windows
 
 from checkpoints.download import ATTEMPTS, Download, may_pass, transport_errors, unavailable
 from checkpoints.files import WeightsError
-from checkpoints.files.safetensors_file import ByteSource
+from checkpoints.files.byte_source import ByteSource
 from checkpoints.layout import write_json
 
 CLOSE = 65_536

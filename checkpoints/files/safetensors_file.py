@@ -7,10 +7,8 @@ the business of a `ByteSource`.
 
 import json
 import math
-import os
 import struct
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from checkpoints.files.byte_source import ByteSource, as_byte_source
 from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError
 
 LONGEST_TABLE = 100_000_000
@@ -45,54 +44,11 @@ DTYPES = {
 }
 
 
-class ByteSource(ABC):
-    """Where bytes come from."""
-
-    label: str
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """How many bytes there are in all."""
-
-    @abstractmethod
-    def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
-        """The bytes of start <= position < stop."""
-
-    def prefetch(self, ranges: list[tuple[int, int]]) -> None:  # noqa: B027 - nothing to do, for most
-        """Say which ranges will be read."""
-
-
-class LocalFile(ByteSource):
-    """A file on disk, opened for each read: a walk over thousands of checkpoints holds no descriptors."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.label = str(path)
-
-    @property
-    def size(self) -> int:
-        """How many bytes the file has now."""
-        try:
-            return os.stat(self.path).st_size
-        except FileNotFoundError:
-            raise FileNotFoundError(f"{self.path} does not exist") from None
-
-    def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
-        """The bytes of start <= position < stop."""
-        content = np.empty(stop - start, np.uint8)  # not zeros: that would cost as much as reading
-        with open(self.path, "rb") as file:
-            file.seek(start)
-            if file.readinto(content.data) != stop - start:
-                raise WeightsError(f"{self.path} ends before byte {stop}: it was cut short while being read")
-        return content
-
-
 class SafetensorsFile(Checkpoint):
     """The tensors of one safetensors file."""
 
     def __init__(self, source: ByteSource | Path | str) -> None:
-        self.bytes = LocalFile(Path(source)) if isinstance(source, str | Path) else source
+        self.bytes = as_byte_source(source)
         self.label = self.bytes.label
         self._contents: dict[str, tuple[Stored, int]] | None = None
 

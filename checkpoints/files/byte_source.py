@@ -1,0 +1,58 @@
+"""Where bytes come from: a file on disk, a server. Readers ask for ranges and do not know which of them it is."""
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from checkpoints.files.checkpoint import WeightsError
+
+
+class ByteSource(ABC):
+    """Where bytes come from."""
+
+    label: str
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many bytes there are in all."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
+        """The bytes of start <= position < stop."""
+
+    def prefetch(self, ranges: list[tuple[int, int]]) -> None:  # noqa: B027 - nothing to do, for most
+        """Say which ranges will be read."""
+
+
+class LocalFile(ByteSource):
+    """A file on disk, opened for each read: a walk over thousands of checkpoints holds no descriptors."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.label = str(path)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has now."""
+        try:
+            return os.stat(self.path).st_size
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{self.path} does not exist") from None
+
+    def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
+        """The bytes of start <= position < stop."""
+        content = np.empty(stop - start, np.uint8)  # not zeros: that would cost as much as reading
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            if file.readinto(content.data) != stop - start:
+                raise WeightsError(f"{self.path} ends before byte {stop}: it was cut short while being read")
+        return content
+
+
+def as_byte_source(source: ByteSource | Path | str) -> ByteSource:
+    """A path as a source of bytes; a source of bytes as it is."""
+    return LocalFile(Path(source)) if isinstance(source, str | Path) else source
