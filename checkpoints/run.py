@@ -31,6 +31,8 @@ class Entry:
     """The step that a file beside the weights records, where there is one."""
     version: str = ""
     """What tells this content from another under the same name, where the source knows it (a commit)."""
+    stage: str | None = None
+    """Of which stage of training it is, where there are several (`stage2-ingredient1`)."""
 
     @property
     def identity(self) -> str:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from checkpoints import Checkpoint, Heads, Run, Tensors
 from checkpoints.circuits import DescribedCircuit, described_circuit
-from checkpoints.heads import HeadLayout
+from checkpoints.heads import HeadLayout, Layer
 from probes.matrices.factored import Factored
 
 Matrix = Tensor | Factored
@@ -104,11 +104,11 @@ class HeadCircuit:
     build: Callable[[Heads], Factored]
 
     @property
-    def layers(self) -> tuple[int, ...]:
+    def layers(self) -> tuple[Layer, ...]:
         """The numbers of the layers that have attention."""
         return self.layout.layers
 
-    def read(self, checkpoint: Tensors, layer: int) -> Matrix:
+    def read(self, checkpoint: Tensors, layer: Layer) -> Matrix:
         """[head, rows, columns] of one layer."""
         return self.build(self.layout.read(checkpoint, layer))
 
@@ -134,11 +134,11 @@ class BuiltCircuit:
     """A circuit that a function builds from the tensors, all layers at once."""
 
     build: Callable[[Tensors], Matrix]
-    layers: tuple[int, ...]
+    layers: tuple[Layer, ...]
 
-    def read(self, checkpoint: Tensors, layer: int) -> Matrix:
+    def read(self, checkpoint: Tensors, layer: Layer) -> Matrix:
         """[head, rows, columns] of one layer."""
-        return self.build(checkpoint)[layer]
+        return self.build(checkpoint)[self.layers.index(layer)]
 
     def prefetch(self, checkpoint: Checkpoint) -> None:
         """Announce what a description names; of what any other function reads nothing is known."""
@@ -149,7 +149,7 @@ class BuiltCircuit:
 Circuit = HeadCircuit | BuiltCircuit
 
 
-def read_layer(circuits: Mapping[str, Circuit], checkpoint: Tensors, layer: int) -> dict[str, Matrix]:
+def read_layer(circuits: Mapping[str, Circuit], checkpoint: Tensors, layer: Layer) -> dict[str, Matrix]:
     """Several circuits of one layer; heads are read once for all of them."""
     heads: Heads | None = None
     found: dict[str, Matrix] = {}
@@ -162,7 +162,7 @@ def read_layer(circuits: Mapping[str, Circuit], checkpoint: Tensors, layer: int)
     return found
 
 
-def head_counts(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[tuple[str, int], int]:
+def head_counts(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[tuple[str, Layer], int]:
     """By circuit and layer, how many heads there are; weights are read only for what somebody's function builds."""
     counts = {}
     for name, circuit in circuits.items():

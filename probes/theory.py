@@ -184,7 +184,9 @@ def _trajectories(run: Run, circuits: Circuits | None, modes: int) -> pd.DataFra
                 amplitudes = np.asarray(mode_amplitudes(circuit.read(run.checkpoint(step), layer), leading))
                 index = pd.MultiIndex.from_product([range(n) for n in amplitudes.shape], names=["head", "mode"])
                 table = pd.DataFrame({"measured": amplitudes.ravel()}, index=index).reset_index()
-                tables.append(table.assign(circuit=name, layer=layer, step=step))
+                tables.append(
+                    table.assign(circuit=name, layer=layer if isinstance(layer, int) else str(layer), step=step)
+                )
     keys = ["circuit", "layer", "head", "mode", "step"]
     table = pd.concat(tables, ignore_index=True).loc[:, [*keys, "measured"]]
     return table.sort_values(keys, kind="stable", ignore_index=True)

@@ -30,7 +30,7 @@ def test_csv_files_are_read_back(tmp_path):
     scalars = pd.read_csv(tmp_path / "logs" / "scalars.csv")
     assert scalars["value"].to_list() == [1.0 / (step + 1) for step in range(25)]  # to the last bit
     table = pd.read_csv(tmp_path / "logs" / "probes.csv")
-    assert list(table.columns) == COLUMNS
+    assert list(table.columns) == [*COLUMNS, "tower"]
     assert "nan" not in (tmp_path / "logs" / "probes.csv").read_text()
     assert table["step"].to_list() == [0] * 3 + [10] * 3 + [20] * 3
     assert table.loc[7].dropna().to_dict() == measurement(20, 20.0).loc[1, table.loc[7].dropna().index].to_dict()

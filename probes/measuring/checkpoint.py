@@ -17,6 +17,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from checkpoints import Checkpoint
+from checkpoints.heads.layout import Layer
 from checkpoints.run import Entry
 from probes.circuits import Matrix, read_layer
 from probes.matrices.factored import is_thin
@@ -58,7 +59,7 @@ class GramCache:
         while self.size > self.limit:
             self._drop(next(iter(self._kept)))
 
-    def drop_all_but(self, labels: frozenset[str], token: str, layers: tuple[int, ...]) -> None:
+    def drop_all_but(self, labels: frozenset[str], token: str, layers: tuple[Layer, ...]) -> None:
         """Drop a batch of layers of all checkpoints that will not be asked for soon."""
         for key in [key for key in self._kept if key[0] == token and key[1] not in labels and key[2] == layers]:
             self._drop(key)
@@ -164,7 +165,7 @@ class _Reader:
             circuit.prefetch(checkpoint)
         return checkpoint
 
-    def circuits(self, layers: tuple[int, ...]) -> LayerCircuits:
+    def circuits(self, layers: tuple[Layer, ...]) -> LayerCircuits:
         """The circuits of some layers."""
         assert isinstance(self.entry, Entry)
         whole = self._whole(layers)
@@ -186,7 +187,7 @@ class _Reader:
         _CACHE.put(key, found, whole=is_small and not self.plan.is_live)
         return found
 
-    def compared(self, layers: tuple[int, ...]) -> LayerCircuits | str:
+    def compared(self, layers: tuple[Layer, ...]) -> LayerCircuits | str:
         """The same to compare with, or why there is nothing."""
         if isinstance(self.entry, str):
             return self.entry
@@ -202,11 +203,11 @@ class _Reader:
                 raise _NotTogetherError from error
             return f"{self.label}, which it is compared with, cannot be read: {error}"
 
-    def _key(self, layers: tuple[int, ...]) -> tuple[str, str, tuple[int, ...], str]:
+    def _key(self, layers: tuple[Layer, ...]) -> tuple[str, str, tuple[Layer, ...], str]:
         version = "" if isinstance(self.entry, str) else self.entry.version
         return self.plan.token, self.label, layers, version
 
-    def _whole(self, layers: tuple[int, ...]) -> LayerCircuits:
+    def _whole(self, layers: tuple[Layer, ...]) -> LayerCircuits:
         """These layers, where the cache has all of them."""
         cached = _CACHE.get(self._key(layers))
         whole = {names: heads for names, heads in cached.items() if isinstance(heads, LayerHeads)}

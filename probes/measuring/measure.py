@@ -89,6 +89,7 @@ def measure(
         probes=chosen,
         references=_references(run, sound, references),
         stretches=_stretches([entry.step for entry in sound], drift_over),
+        stages={entry.step: entry.stage for entry in run.entries} if any(entry.stage for entry in run.entries) else {},
     )
     attrs = {
         **provenance(run, plan),

@@ -5,18 +5,19 @@ values: one that was defined in a notebook cell goes along.
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from checkpoints import Checkpoint
+from checkpoints.heads.layout import Layer, TowerLayer
 from checkpoints.run import Entry
 from probes.circuits import Circuit, HeadCircuit
 from probes.measuring.catalogue import Probe
 from probes.measuring.rows import Block, RowIndex
 from probes.measuring.stretches import Stretch, partner
 
-Place = tuple[str, int]
+Place = tuple[str, Layer]
 """A circuit and a layer."""
 
 
@@ -27,13 +28,15 @@ class Plan:
     run: str
     circuits: Mapping[str, Circuit]
     heads: Mapping[Place, int]
-    layer_bytes: Mapping[int, int]
+    layer_bytes: Mapping[Layer, int]
     """How large the weights are that each layer is read from."""
     probes: Sequence[Probe]
     references: Mapping[str, Entry]
     """By what is added to a probe's name ("" or "@5000"), the checkpoint that it is compared with."""
     stretches: Mapping[str, Stretch]
     """By what is added to a probe's name ("" or "@-250"), the stretch of training that it is measured over."""
+    stages: Mapping[int, str | None] = field(default_factory=dict)
+    """By step, the stage of training; empty where there is one stage only."""
     is_live: bool = False
     """Whether the weights go on changing once they were measured: they must not be kept, only what was computed."""
     batch_bytes: int = 2**20
@@ -78,12 +81,12 @@ class Plan:
                                 size = self.heads[circuit, layer], probe.count
                                 blocks[layer, probe.name + suffix, circuit] = size
         numbered = {p.name + suffix for p in self.probes if p.components is not None for suffix in self.suffixes(p)}
-        return RowIndex(self.run, blocks, frozenset(numbered))
+        return RowIndex(self.run, blocks, frozenset(numbered), self.stages)
 
     @cached_property
-    def batches(self) -> list[tuple[int, ...]]:
+    def batches(self) -> list[tuple[Layer, ...]]:
         """Layers that are measured together: one by one, but several where they are small."""
-        found: list[tuple[int, ...]] = []
+        found: list[tuple[Layer, ...]] = []
         for layer in self.layers:
             last = found[-1] if found else ()
             if last and sum(self.layer_bytes[one] for one in (*last, layer)) <= self.batch_bytes:
@@ -93,9 +96,9 @@ class Plan:
         return found
 
     @cached_property
-    def layers(self) -> list[int]:
-        """All layers with heads to be measured."""
-        return sorted({layer for _, layer in self.heads})
+    def layers(self) -> list[Layer]:
+        """All layers with heads to be measured, tower by tower."""
+        return in_order(layer for _, layer in self.heads)
 
 
 @dataclass(frozen=True)
@@ -111,17 +114,28 @@ class CheckpointTask:
     needed_soon: frozenset[str] = frozenset()
 
 
-def tensors_by_layer(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[int, list[str]]:
+def in_order(layers: Iterable[Layer]) -> list[Layer]:
+    """Each layer once: towers as they come, and the layers of each by number."""
+    found = list(dict.fromkeys(layers))
+    towers = list(dict.fromkeys(layer.tower for layer in found if isinstance(layer, TowerLayer)))
+
+    def place(layer: Layer) -> tuple[int, int]:
+        return (towers.index(layer.tower), layer.layer) if isinstance(layer, TowerLayer) else (-1, layer)
+
+    return sorted(found, key=place)
+
+
+def tensors_by_layer(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[Layer, list[str]]:
     """The tensors that each layer is read from; all of them where a function builds a circuit."""
-    names: dict[int, set[str]] = {}
+    names: dict[Layer, set[str]] = {}
     for circuit in circuits.values():
         for layer in circuit.layers:
             read = circuit.layout.names(layer) if isinstance(circuit, HeadCircuit) else checkpoint
             names.setdefault(layer, set()).update(read)
-    return {layer: sorted(names[layer]) for layer in sorted(names)}
+    return {layer: sorted(names[layer]) for layer in in_order(names)}
 
 
-def layer_bytes(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[int, int]:
+def layer_bytes(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict[Layer, int]:
     """How large the tensors are that each layer is read from."""
     stored = checkpoint.stored
     return {

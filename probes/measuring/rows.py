@@ -16,10 +16,11 @@ import pandas as pd
 import pyarrow as pa
 from jaxtyping import Float64, Int64
 
+from checkpoints.heads.layout import Layer, TowerLayer
 from probes.measuring.catalogue import ProbeValues
-from probes.measuring.tables import SCHEMA, as_table, from_arrow
+from probes.measuring.tables import COLUMNS, as_table, from_arrow, schema_of
 
-Block = tuple[int, str, str]
+Block = tuple[Layer, str, str]
 """Layer, probe (with what is added to its name) and circuit: the heads and components of these follow one another."""
 
 
@@ -37,12 +38,14 @@ class RowIndex:
     """Of which layer, probe, circuit, head and component each row is.
 
     blocks give for each (layer, probe, circuit), in order, how many heads and components it has; components are
-    numbered in the table where that is more than one or the probe says so (`numbered`).
+    numbered in the table where that is more than one or the probe says so (`numbered`). stages are those of the steps,
+    where the checkpoints have any.
     """
 
     run: str
     blocks: Mapping[Block, tuple[int, int]]
     numbered: frozenset[str]
+    stages: Mapping[int, str | None] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """How many rows a checkpoint has."""
@@ -82,7 +85,10 @@ class RowIndex:
         return CheckpointValues(step, np.full(len(self), np.nan), dict.fromkeys(range(len(self)), reason))
 
     def means(self, found: CheckpointValues) -> dict[str, float]:
-        """The mean over all heads of all layers, by a name such as "qk.effective_rank" or "ov.my_probe.2"."""
+        """The mean over all heads of all layers, by a name such as "qk.effective_rank" or "ov.my_probe.2".
+
+        Of a model with towers each has its own: "encoder.qk.effective_rank".
+        """
         names, group = self._groups
         known = np.isfinite(found.values)
         counts = np.bincount(group[known], minlength=len(names))
@@ -94,16 +100,19 @@ class RowIndex:
         """The names of the means, and which of them each row belongs to."""
         number: dict[str, int] = {}
         rows = []
-        for (_, probe, circuit), (heads, components) in self.blocks.items():
+        for (layer, probe, circuit), (heads, components) in self.blocks.items():
             added = [f".{k}" for k in range(components)] if probe in self.numbered else [""]
-            numbers = [number.setdefault(f"{circuit}.{probe}{one}", len(number)) for one in added]
+            name = f"{layer.tower}.{circuit}.{probe}" if isinstance(layer, TowerLayer) else f"{circuit}.{probe}"
+            numbers = [number.setdefault(f"{name}{one}", len(number)) for one in added]
             rows += numbers * heads
         return list(number), np.array(rows)
 
     def table(self, checkpoints: Sequence[CheckpointValues], attrs: dict[str, Any] | None = None) -> pd.DataFrame:
         """The tidy table of several checkpoints, in this order."""
         if not checkpoints:
-            return as_table({name: [] for name in SCHEMA.names}, attrs)
+            return as_table(
+                {name: [] for name in [*COLUMNS, *(["stage"] if self.stages else []), *self._same_for_all]}, attrs
+            )
         return from_arrow(self.arrow(checkpoints), attrs or {})
 
     def arrow(self, checkpoints: Sequence[CheckpointValues]) -> pa.Table:
@@ -114,7 +123,11 @@ class RowIndex:
         columns["value"] = pa.array(np.concatenate([one.values for one in checkpoints]), pa.float64())
         reasons = [pa.array(_reasons(one.why_missing, rows), pa.string()) for one in checkpoints]
         columns["why_missing"] = pa.chunked_array(reasons)
-        return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        if self.stages:
+            stages = [pa.array([self.stages.get(one.step)] * rows, pa.string()) for one in checkpoints]
+            columns["stage"] = pa.chunked_array(stages)
+        schema = schema_of(columns)
+        return pa.table([columns[name] for name in schema.names], schema=schema)
 
     @cached_property
     def _same_for_all(self) -> dict[str, pa.Array]:
@@ -122,9 +135,12 @@ class RowIndex:
         sizes = [heads * components for heads, components in self.blocks.values()]
         layers, names, circuits = zip(*self.blocks, strict=True)
         plain = np.repeat([name not in self.numbered for name in names], sizes)
+        numbers = [layer.layer if isinstance(layer, TowerLayer) else layer for layer in layers]
+        towers = [layer.tower if isinstance(layer, TowerLayer) else "" for layer in layers]
         return {
             "run": pa.repeat(self.run, len(self)),
-            "layer": pa.array(np.repeat(layers, sizes), pa.int64()),
+            **({"tower": _repeated(towers, sizes)} if any(towers) else {}),
+            "layer": pa.array(np.repeat(numbers, sizes), pa.int64()),
             "head": pa.array(self.head, pa.int64()),
             "circuit": _repeated(circuits, sizes),
             "probe": _repeated(names, sizes),

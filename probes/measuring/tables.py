@@ -2,7 +2,9 @@
 
     run, step, layer, head, circuit, probe, component, value, why_missing
 
-A number that does not exist is NaN and why_missing says why. In parquet, what every probe means and where the numbers
+A number that does not exist is NaN and why_missing says why. Where a series of checkpoints has several stages, `stage`
+stands beside the step; where a model has several stacks of layers (encoder and decoder, text and vision), `tower`
+stands beside the layer. In parquet, what every probe means and where the numbers
 come from (`table.attrs`) travels in the file's metadata, under the key "checkpoint-probes", as JSON.
 """
 
@@ -10,7 +12,7 @@ import html
 import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +22,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 COLUMNS = ["run", "step", "layer", "head", "circuit", "probe", "component", "value", "why_missing"]
+OPTIONAL = ("stage", "tower")
+"""Columns that a table has where there are several of these."""
 
+_ORDER = ["run", "step", "stage", "tower", *COLUMNS[2:]]
 _KEY = b"checkpoint-probes"
 _REASONS = 5
-SCHEMA = pa.schema(
-    [
-        ("run", pa.string()),
-        ("step", pa.int64()),
-        ("layer", pa.int64()),
-        ("head", pa.int64()),
-        ("circuit", pa.string()),
-        ("probe", pa.string()),
-        ("component", pa.int64()),
-        ("value", pa.float64()),
-        ("why_missing", pa.string()),
-    ]
-)
+_TYPES = {
+    **dict.fromkeys(("step", "layer", "head", "component"), pa.int64()),
+    **dict.fromkeys(("run", "stage", "tower", "circuit", "probe", "why_missing"), pa.string()),
+    "value": pa.float64(),
+}
+
+
+def columns_of(names: Iterable[str]) -> list[str]:
+    """The columns of a table that has these, in order, without what is not a table's."""
+    there = {*names}
+    return [name for name in _ORDER if name in there]
+
+
+def schema_of(names: Iterable[str]) -> pa.Schema:
+    """The types of those columns, as Arrow has them."""
+    return pa.schema([(name, _TYPES[name]) for name in columns_of(names)])
 
 
 class ProbeTable(pd.DataFrame):
@@ -50,10 +58,12 @@ class ProbeTable(pd.DataFrame):
         if self.empty:
             return "no numbers"
         steps = [int(step) for step in self["step"].unique()]
-        heads = {*zip(self["layer"].tolist(), self["head"].tolist(), strict=True)}
+        heads = {*zip(*(self[name].tolist() for name in head_columns(self)), strict=True)}
+        several = {f"{name}s": ", ".join(self[name].dropna().unique()) for name in OPTIONAL if name in self.columns}
         lines = [
             f"{', '.join(self['run'].unique())}: {len(steps)} checkpoints, steps {min(steps)} to {max(steps)}; "
-            f"{len({layer for layer, _ in heads})} layers, {len(heads)} heads",
+            f"{len({place[:-1] for place in heads})} layers, {len(heads)} heads"
+            + "".join(f"; {what} {names}" for what, names in several.items()),
             f"circuits {', '.join(self['circuit'].unique())}; probes {', '.join(self['probe'].unique())}",
         ]
         missing = self["why_missing"].value_counts()
@@ -78,13 +88,14 @@ class ProbeTable(pd.DataFrame):
 
 def as_table(columns: dict[str, Sequence[Any] | np.ndarray], attrs: dict[str, Any] | None = None) -> pd.DataFrame:
     """Columns as a table with the right types."""
-    table = pd.DataFrame({name: columns[name] for name in COLUMNS})
+    table = pd.DataFrame({name: columns[name] for name in columns_of([*COLUMNS, *columns])})
     return _typed(table, attrs or {})
 
 
 def _typed(table: pd.DataFrame, attrs: dict[str, Any]) -> pd.DataFrame:
     types = {"step": "int64", "layer": "int64", "head": "int64", "component": "Int64", "value": "float64"}
-    table = ProbeTable(table.astype({**types, **dict.fromkeys(("run", "circuit", "probe", "why_missing"), "str")}))
+    texts = [name for name, kind in _TYPES.items() if kind == pa.string() and name in table.columns]
+    table = ProbeTable(table.astype({**types, **dict.fromkeys(texts, "str")}))
     table.attrs.clear()
     table.attrs.update(attrs)
     return table
@@ -92,7 +103,8 @@ def _typed(table: pd.DataFrame, attrs: dict[str, Any]) -> pd.DataFrame:
 
 def write_table(table: pd.DataFrame, path: str | Path) -> None:
     """Write a table as parquet, whole or not at all, with its attrs in the metadata."""
-    write_arrow(pa.Table.from_pandas(table[COLUMNS], schema=SCHEMA, preserve_index=False), path, table.attrs)
+    schema = schema_of([*COLUMNS, *table.columns])
+    write_arrow(pa.Table.from_pandas(table[schema.names], schema=schema, preserve_index=False), path, table.attrs)
 
 
 def write_arrow(content: pa.Table, path: str | Path, attrs: Mapping[Any, Any]) -> None:
@@ -125,7 +137,7 @@ def read_arrow(path: str | Path, *, keep_attrs: bool = False) -> pa.Table:
     missing = [name for name in COLUMNS if name not in content.column_names]
     if missing:
         raise ValueError(f"{path} is not a table of probes: it lacks {', '.join(missing)}")
-    content = content.select(COLUMNS)
+    content = content.select(columns_of(content.column_names))
     return content if keep_attrs else content.replace_schema_metadata(None)
 
 
@@ -140,10 +152,13 @@ def joined(tables: Sequence[pd.DataFrame], attrs: dict[str, Any]) -> pd.DataFram
 
 
 def by_head(table: pd.DataFrame, probe: str, circuit: str, component: int | None = None) -> pd.DataFrame:
-    """One probe of one circuit: a row per step, a column per (layer, head), or (run, layer, head) of several runs."""
+    """One probe of one circuit: a row per step, a column per head.
+
+    Columns are (layer, head), with the tower before the layer where there are towers and the run before that where
+    there are several runs.
+    """
     rows = _selected(table, probe, circuit, component)
-    runs = rows["run"].unique()
-    columns = ["layer", "head"] if len(runs) == 1 else ["run", "layer", "head"]
+    columns = head_columns(table) if len(rows["run"].unique()) == 1 else ["run", *head_columns(table)]
     twice = rows.duplicated(["step", *columns])
     if twice.any():
         first = rows.loc[twice].iloc[0]
@@ -156,14 +171,19 @@ def by_head(table: pd.DataFrame, probe: str, circuit: str, component: int | None
     return pivoted.sort_index(axis=1)
 
 
+def head_columns(table: pd.DataFrame) -> list[str]:
+    """What tells one head of a run from another: (layer, head), or (tower, layer, head) where there are towers."""
+    return ["tower", "layer", "head"] if "tower" in table.columns else ["layer", "head"]
+
+
 def mean_over_heads(table: pd.DataFrame) -> pd.DataFrame:
     """The mean over the heads of each layer that have a number: run, step, layer, circuit, probe, component, value."""
-    return _mean(table, ["run", "step", "layer", "circuit", "probe", "component"])
+    return _mean(table, without=("head",))
 
 
 def mean_over_layers(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean over all heads of all layers that have a number: run, step, circuit, probe, component, value."""
-    return _mean(table, ["run", "step", "circuit", "probe", "component"])
+    """The mean over all heads of all layers (of a tower) that have a number: run, step, circuit, probe, component."""
+    return _mean(table, without=("layer", "head"))
 
 
 def with_metrics(table: pd.DataFrame, metrics: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -202,5 +222,6 @@ def _selected(table: pd.DataFrame, probe: str, circuit: str, component: int | No
     return rows if component is None else rows.loc[rows["component"] == component]
 
 
-def _mean(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _mean(table: pd.DataFrame, without: tuple[str, ...]) -> pd.DataFrame:
+    by = [name for name in columns_of(table.columns) if name not in (*without, "value", "why_missing")]
     return pd.DataFrame(table.groupby(by, dropna=False, as_index=False)["value"].mean())

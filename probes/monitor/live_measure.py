@@ -18,6 +18,7 @@ import pandas as pd
 
 from checkpoints import Family, Run
 from checkpoints.files.in_memory import InMemory
+from checkpoints.heads.layout import Layer
 from checkpoints.run import Entry
 from probes.circuits import Builder, Circuit, HeadCircuit, circuits_of, default_circuits, descriptions, head_counts
 from probes.measuring.catalogue import PROBES, Probe, Wanted, as_probes
@@ -107,7 +108,7 @@ class LiveMeasurement:
         for layer in self._tensors:
             yield from self._layer(layer, now)
 
-    def _layer(self, layer: int, now: Entry) -> list[tuple[CheckpointValues, str | None]]:
+    def _layer(self, layer: Layer, now: Entry) -> list[tuple[CheckpointValues, str | None]]:
         """Every rank gathers every layer, whatever becomes of measuring it, and lets go of it before the next."""
         plan, names = _one_layer(self._plan, layer), self._tensors[layer]
         task = _task(_gathered(now, names), _gathered(self._before, names) if self._before else None)
@@ -160,7 +161,7 @@ def _own_share(plan: Plan, group: SingleProcess) -> Plan:
     return replace(plan, circuits=circuits, heads={place: heads for place, heads in own.items() if heads})
 
 
-def _one_layer(plan: Plan, layer: int) -> Plan:
+def _one_layer(plan: Plan, layer: Layer) -> Plan:
     """The part of the work on one layer."""
     return replace(plan, heads={place: heads for place, heads in plan.heads.items() if place[1] == layer})
 

@@ -16,7 +16,7 @@ import pandas as pd
 from checkpoints import Run
 from probes.measuring.catalogue import PROBES
 from probes.measuring.measure import measure
-from probes.measuring.tables import COLUMNS
+from probes.monitor.sinks.csv import CSV_COLUMNS
 from probes.watch.tail import Tail
 
 _SHARE = 0.1  # of the time
@@ -39,7 +39,7 @@ class MonitorRows:
             self._lines.clear()
         for line in lines:
             fields = next(csv.reader([line]), [])
-            if len(fields) == len(COLUMNS) and fields[1].isdecimal():
+            if len(fields) == len(CSV_COLUMNS) and fields[1].isdecimal():
                 self._lines.setdefault(int(fields[1]), []).append(line)
         for step in sorted(self._lines)[:-2]:
             del self._lines[step]
@@ -50,8 +50,9 @@ class MonitorRows:
     def _parsed(self) -> pd.DataFrame:
         """The lines as a table; of a step that was measured twice, the later row of each number."""
         text = "\n".join(line for step in sorted(self._lines) for line in self._lines[step])
-        rows = pd.read_csv(StringIO(text), names=COLUMNS, dtype={"component": "Int64"})
-        return rows.drop_duplicates(["step", "layer", "head", "circuit", "probe", "component"], keep="last")
+        rows = pd.read_csv(StringIO(text), names=CSV_COLUMNS, dtype={"component": "Int64", "tower": "str"})
+        rows = rows.drop_duplicates(["step", "tower", "layer", "head", "circuit", "probe", "component"], keep="last")
+        return rows if rows["tower"].notna().any() else rows.drop(columns="tower")
 
 
 class NewestCheckpoint:

@@ -85,9 +85,13 @@ def _measurement(table: pd.DataFrame, source: str) -> list[RenderableType]:
     """The mean over all heads of each circuit and probe, and how it changed since the measurement before."""
     means = mean_over_layers(table)
     steps = sorted(means["step"].unique().tolist())
+    means = means.dropna(subset="value")
+    if "tower" in means.columns:  # a column of its own for each circuit of each tower
+        means = means.assign(circuit=means["tower"] + " " + means["circuit"])
+    columns = ("step", "circuit", "probe", "component", "value")
     known = {
         (step, circuit, probe, -1 if pd.isna(component) else int(component)): value
-        for _, step, circuit, probe, component, value in means.dropna(subset="value").itertuples(index=False)
+        for step, circuit, probe, component, value in zip(*(means[name] for name in columns), strict=True)
     }
     circuits = list(dict.fromkeys(circuit for _, circuit, _, _ in known))
     shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")

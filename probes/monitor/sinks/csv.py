@@ -1,7 +1,7 @@
 """Three CSV files that any program reads: what was logged, what was measured, what was detected.
 
     scalars.csv   step, name, value: one line per scalar, so that a new scalar needs no new column
-    probes.csv    the columns of `probes.measuring.tables`, one line per number
+    probes.csv    the columns of `probes.measuring.tables` and the tower, one line per number
     events.csv    the columns of `Monitor.events`, one line per event, in the order in which they were detected
 
 A missing value is an empty field.
@@ -23,6 +23,9 @@ from probes.monitor.sinks.lines import Lines
 from probes.monitor.sinks.sink import Resumable, first_step
 from probes.monitor.sinks.values import finite_rows
 from probes.series.online import Event
+
+CSV_COLUMNS = [*COLUMNS, "tower"]
+"""Of probes.csv; the tower is empty in a model that has one."""
 
 
 class RowsAsCSV(Resumable):
@@ -50,7 +53,7 @@ class CSV(RowsAsCSV):
                 f"{self.folder} holds {abridged(there)}: choose an empty or a new folder, or pass resume=True to go on"
             )
         self._scalars = csv_lines(self.folder / "scalars.csv", ["step", "name", "value"], "step")
-        self._rows = csv_lines(self.folder / "probes.csv", COLUMNS, "step")
+        self._rows = csv_lines(self.folder / "probes.csv", CSV_COLUMNS, "step")
         self._events = csv_lines(self.folder / "events.csv", [field.name for field in fields(Event)], "detected_at")
 
     def begin(self, step: int) -> None:
@@ -83,7 +86,9 @@ def csv_lines(path: Path, columns: list[str], step: str) -> Lines:
 def table_as_csv(table: pd.DataFrame) -> str:
     """The rows of a measurement, without the header."""
     table = finite_rows(table)
-    columns = [table[name].astype(object).where(table[name].notna(), "").to_list() for name in COLUMNS]
+    if "tower" not in table.columns:
+        table = table.assign(tower="")
+    columns = [table[name].astype(object).where(table[name].notna(), "").to_list() for name in CSV_COLUMNS]
     return as_csv(zip(*columns, strict=True))
 
 

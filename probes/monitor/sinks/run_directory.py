@@ -1,6 +1,6 @@
 """The run directory that the trainer writes: scalars in metrics.jsonl, measurements and events beside it.
 
-    probes.csv     the columns of `probes.measuring.tables`, one line per number
+    probes.csv     the columns of `probes.measuring.tables` and the tower, one line per number
     events.jsonl   one line per event, with the columns of `Monitor.events` in their order
 
 So that everything about a run is in one place, and `probes watch` shows it while it grows.
@@ -13,8 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from checkpoints import RunWriter
-from probes.measuring.tables import COLUMNS
-from probes.monitor.sinks.csv import RowsAsCSV, csv_lines
+from probes.monitor.sinks.csv import CSV_COLUMNS, RowsAsCSV, csv_lines
 from probes.monitor.sinks.lines import Lines
 from probes.monitor.sinks.values import finite_scalars
 from probes.series.online import Event
@@ -32,7 +31,7 @@ class RunDirectory(RowsAsCSV):
 
     def __init__(self, writer: RunWriter) -> None:
         self.writer = writer
-        self._rows = csv_lines(writer.path / PROBES_FILE, COLUMNS, "step")
+        self._rows = csv_lines(writer.path / PROBES_FILE, CSV_COLUMNS, "step")
         self._events = Lines(writer.path / EVENTS_FILE, lambda line: json.loads(line)["detected_at"])
 
     def begin(self, step: int) -> None:

@@ -32,12 +32,15 @@ def finite_rows(table: pd.DataFrame) -> pd.DataFrame:
 def means_by_tag(table: pd.DataFrame) -> dict[int, dict[str, float]]:
     """By step, "ov/effective_rank/layer 0" or "qk/marginalized_effective_rank k=4/layer 1", and the mean over heads.
 
+    Where a model has towers, "ov/effective_rank/encoder layer 0".
     Heads without a number are left out of the mean; where no head has one it is NaN.
     """
     found: dict[int, dict[str, float]] = {}
     means = mean_over_heads(finite_rows(table))
+    towers = [f"{tower} " for tower in means["tower"]] if "tower" in means.columns else [""] * len(means)
     columns = ("step", "circuit", "probe", "component", "layer", "value")
-    for step, circuit, probe, component, layer, value in zip(*(means[name] for name in columns), strict=True):
+    rows = zip(towers, *(means[name] for name in columns), strict=True)
+    for tower, step, circuit, probe, component, layer, value in rows:
         name = probe if pd.isna(component) else f"{probe} k={component}"
-        found.setdefault(int(step), {})[f"{circuit}/{name}/layer {layer}"] = float(value)
+        found.setdefault(int(step), {})[f"{circuit}/{name}/{tower}layer {layer}"] = float(value)
     return found
