@@ -52,7 +52,7 @@ class MonitorRows:
         text = "\n".join(line for step in sorted(self._lines) for line in self._lines[step])
         rows = pd.read_csv(StringIO(text), names=CSV_COLUMNS, dtype={"component": "Int64", "tower": "str"})
         rows = rows.drop_duplicates(["step", "tower", "layer", "head", "circuit", "probe", "component"], keep="last")
-        return rows if rows["tower"].notna().any() else rows.drop(columns="tower")
+        return rows.drop(columns="tower") if rows["tower"].isna().to_numpy().all() else rows
 
 
 class NewestCheckpoint:
