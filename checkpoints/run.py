@@ -17,6 +17,7 @@ from checkpoints.files import Checkpoint
 from checkpoints.files.checkpoint import abridged
 from checkpoints.heads.find import HeadLayout, find_heads
 from checkpoints.heads.layout import Family
+from checkpoints.matrices import MatrixLayout, find_matrices
 from checkpoints.notebook import facts_table, titled, told
 
 
@@ -137,6 +138,11 @@ class Run:
         """Where the attention heads are, found from the names in a typical checkpoint."""
         checkpoint = self.representative_checkpoint()
         return find_heads(checkpoint.stored, self.config, label=checkpoint.label, family=self.family_override)
+
+    @cached_property
+    def matrices(self) -> dict[str, MatrixLayout]:
+        """Every kind of matrix there is, attention or not, by name (see `checkpoints.matrices`)."""
+        return find_matrices(self.representative_checkpoint().stored, self.config)
 
     def representative_checkpoint(self) -> Checkpoint:
         """A checkpoint with the tensors that most have; raises what is wrong with the first if none can be read.

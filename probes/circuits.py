@@ -8,6 +8,9 @@
     qk_folded    qk with the gains of the norm before attention, and of query and key norms, multiplied in
     qk_at_8      qk as it is between a query and the key 8 positions before it, in models with rotary positions
 
+    mlp_in, mlp_gate, mlp_out, embed, unembed ... and any other matrix, as it is stored: names in `run.matrices`
+    matrices     all of those; gains: the gains of all norms, each as one row
+
 Raw weights unless the name says otherwise. Folding takes the gains alone: what a norm divides by depends on the data,
 and the mean that LayerNorm subtracts stays in. A run with weights of another kind says itself what its circuits are
 (`Run.circuits`, as data: see `checkpoints.circuits`).
@@ -23,7 +26,9 @@ from torch import Tensor
 
 from checkpoints import Checkpoint, Heads, Run, Tensors
 from checkpoints.circuits import DescribedCircuit, described_circuit
+from checkpoints.files.checkpoint import abridged
 from checkpoints.heads import HeadLayout, Layer
+from checkpoints.matrices import MatrixLayout
 from probes.matrices.factored import Factored
 
 Matrix = Tensor | Factored
@@ -118,6 +123,29 @@ class HeadCircuit:
 
 
 @dataclass(frozen=True)
+class MatrixCircuit:
+    """A matrix that need not be attention's, as it is stored, one layer at a time."""
+
+    layout: MatrixLayout
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The numbers of the layers that have such a matrix."""
+        return self.layout.layers
+
+    def read(self, checkpoint: Tensors, layer: Layer) -> Matrix:
+        """[head, rows, columns] of one layer; a low-rank adapter as its factors."""
+        parts = self.layout.read(checkpoint, layer)
+        return Factored(*parts) if len(parts) == 2 else parts[0]
+
+    def prefetch(self, checkpoint: Checkpoint) -> None:
+        """Announce that all layers will be read."""
+        if checkpoint.is_remote:
+            names = [name for layer in self.layers for name in self.layout.names(layer)]
+            checkpoint.prefetch([name for name in names if name in checkpoint])
+
+
+@dataclass(frozen=True)
 class FromDescription:
     """A description as the function that it stands for."""
 
@@ -146,7 +174,7 @@ class BuiltCircuit:
             checkpoint.prefetch([name for name in self.build.description.names if name in checkpoint])
 
 
-Circuit = HeadCircuit | BuiltCircuit
+Circuit = HeadCircuit | MatrixCircuit | BuiltCircuit
 
 
 def read_layer(circuits: Mapping[str, Circuit], checkpoint: Tensors, layer: Layer) -> dict[str, Matrix]:
@@ -167,7 +195,7 @@ def head_counts(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) -> dict
     counts = {}
     for name, circuit in circuits.items():
         shapes: Tensors = checkpoint
-        if isinstance(circuit, HeadCircuit):
+        if not isinstance(circuit, BuiltCircuit):
             shapes = _shapes(checkpoint, {tensor for layer in circuit.layers for tensor in circuit.layout.names(layer)})
         elif isinstance(circuit.build, FromDescription):
             shapes = _shapes(checkpoint, circuit.build.description.names)
@@ -196,8 +224,24 @@ def circuits_of(run: Run, wanted: Iterable[str] | Mapping[str, Builder]) -> dict
                 raise ValueError(f"{run.family} has no circuit {name!r}; it has {', '.join(run.circuits)}")
         where = f"run {run.name!r} ({run.source})"
         return {name: _described(run, run.circuits[name], f"{where}, circuit {name!r}") for name in wanted}
-    functions = {name: circuit_named(name) for name in wanted}
-    return {name: HeadCircuit(run.heads, function) for name, function in functions.items()}
+    return {name: circuit for asked in wanted for name, circuit in _found(run, asked).items()}
+
+
+def _found(run: Run, asked: str) -> dict[str, Circuit]:
+    """The circuit of a name, of attention heads first; all matrices for "matrices", all gains for "gains"."""
+    if is_of_heads(asked):
+        return {asked: HeadCircuit(run.heads, circuit_named(asked))}
+    there = run.matrices
+    if asked in ("matrices", "gains"):
+        chosen = [name for name, layout in there.items() if (layout.kind == "gain") == (asked == "gains")]
+    else:
+        chosen = [asked] if asked in there else []
+    if not chosen:
+        raise ValueError(
+            f"no circuit is called {asked!r}; there are {', '.join(CIRCUITS)}, qk_at_N for an offset N, and the "
+            f"matrices of run {run.name!r}: {abridged(list(there), 20)}"
+        )
+    return {name: MatrixCircuit(there[name]) for name in chosen}
 
 
 def descriptions(circuits: Any) -> Mapping[str, Any] | None:
@@ -205,6 +249,11 @@ def descriptions(circuits: Any) -> Mapping[str, Any] | None:
     if not isinstance(circuits, Mapping) or not circuits:
         return None
     return circuits if all(isinstance(circuit, Mapping) for circuit in circuits.values()) else None
+
+
+def is_of_heads(name: str) -> bool:
+    """Whether a circuit of attention heads is called so."""
+    return name in CIRCUITS or re.fullmatch(r"qk_at_\d+", name) is not None
 
 
 def circuit_named(name: str) -> Callable[[Heads], Factored]:

@@ -36,21 +36,15 @@ def test_everything_in_probes_is_in_a_room():
 
 def test_importing_probes_is_quick_and_pulls_in_no_plotting_or_model_library():
     code = (
-        "import time, sys, torch, pandas; start = time.perf_counter(); import probes; "
-        "[getattr(probes, name) for name in dir(probes)]; "
+        "import time, sys; start = time.process_time(); import torch, pandas; theirs = time.process_time() - start; "
+        "start = time.process_time(); import probes; [getattr(probes, name) for name in dir(probes)]; "
         "unwanted = {'matplotlib', 'transformer_lens', 'plotly', 'transformers', 'lightning'} & {*sys.modules}; "
-        "print(time.perf_counter() - start, *unwanted)"
+        "print((time.process_time() - start) / theirs, *unwanted)"
     )
-    seconds = []
-    for _ in range(3):  # the best of three: a busy machine is not the library's fault
-        out = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-        ).stdout.split()
-        assert out[1:] == []
-        seconds.append(float(out[0]))
-        if seconds[-1] < 0.3:
-            break
-    assert min(seconds) < 0.3
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    ratio, *unwanted = out.stdout.split()
+    assert unwanted == []
+    assert float(ratio) < 0.5  # of what torch and pandas take, measured side by side
 
 
 def test_no_file_is_too_long_to_be_one_idea():

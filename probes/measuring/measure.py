@@ -26,7 +26,15 @@ from checkpoints import Run, open_run
 from checkpoints.audit import Audit
 from checkpoints.audit import audit as audited
 from checkpoints.run import Entry
-from probes.circuits import Builder, BuiltCircuit, HeadCircuit, circuits_of, default_circuits, head_counts
+from probes.circuits import (
+    Builder,
+    BuiltCircuit,
+    HeadCircuit,
+    MatrixCircuit,
+    circuits_of,
+    default_circuits,
+    head_counts,
+)
 from probes.measuring.catalogue import PROBES, Wanted, as_probes
 from probes.measuring.checkpoint import measure_checkpoint
 from probes.measuring.engines import Engine, Serial, engine_named
@@ -177,6 +185,7 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
     own = {f"probe {one.name}": fingerprint(one.function) for one in plan.probes if one.name not in PROBES}
     built = {name: circuit.build for name, circuit in plan.circuits.items() if isinstance(circuit, BuiltCircuit)}
     own |= {f"circuit {name}": fingerprint(build) for name, build in built.items()}
+    stored = {name: one.layout.as_stored for name, one in plan.circuits.items() if isinstance(one, MatrixCircuit)}
     return {
         "definitions": definitions,
         "references": {f"reference{suffix}": entry.step for suffix, entry in plan.references.items()},
@@ -190,6 +199,7 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
         else "none: raw weights",
         "versions": {name: _version(name) for name in ("checkpoint-probes", "torch", "numpy", "pandas")},
         **({"functions": own} if own else {}),
+        **({"matrices": stored} if stored else {}),
     }
 
 

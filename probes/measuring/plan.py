@@ -12,7 +12,7 @@ from functools import cached_property
 from checkpoints import Checkpoint
 from checkpoints.heads.layout import Layer, TowerLayer
 from checkpoints.run import Entry
-from probes.circuits import Circuit, HeadCircuit
+from probes.circuits import BuiltCircuit, Circuit
 from probes.measuring.catalogue import Probe
 from probes.measuring.rows import Block, RowIndex
 from probes.measuring.stretches import Stretch, partner
@@ -130,7 +130,7 @@ def tensors_by_layer(circuits: Mapping[str, Circuit], checkpoint: Checkpoint) ->
     names: dict[Layer, set[str]] = {}
     for circuit in circuits.values():
         for layer in circuit.layers:
-            read = circuit.layout.names(layer) if isinstance(circuit, HeadCircuit) else checkpoint
+            read = checkpoint if isinstance(circuit, BuiltCircuit) else circuit.layout.names(layer)
             names.setdefault(layer, set()).update(read)
     return {layer: sorted(names[layer]) for layer in in_order(names)}
 

@@ -136,7 +136,7 @@ class RowIndex:
         layers, names, circuits = zip(*self.blocks, strict=True)
         plain = np.repeat([name not in self.numbered for name in names], sizes)
         numbers = [layer.layer if isinstance(layer, TowerLayer) else layer for layer in layers]
-        towers = [layer.tower if isinstance(layer, TowerLayer) else "" for layer in layers]
+        towers = [layer.tower if isinstance(layer, TowerLayer) else None for layer in layers]
         return {
             "run": pa.repeat(self.run, len(self)),
             **({"tower": _repeated(towers, sizes)} if any(towers) else {}),
@@ -152,7 +152,7 @@ class RowIndex:
         return np.concatenate(list(parts)).astype(np.int64)
 
 
-def _repeated(names: Sequence[str], sizes: Sequence[int]) -> pa.Array:
+def _repeated(names: Sequence[str | None], sizes: Sequence[int]) -> pa.Array:
     rows = chain.from_iterable([name] * size for name, size in zip(names, sizes, strict=True))
     return pa.array(list(rows), pa.string())
 

@@ -57,12 +57,12 @@ class LiveMeasurement:
             family_override=family if isinstance(family, Family) else None,
         )
         wanted = default_circuits(self.run) if circuits is None else circuits
-        if group.count > 1 and isinstance(wanted, Mapping):
+        found = {} if group.count > 1 and isinstance(wanted, Mapping) else circuits_of(self.run, _several(wanted))
+        if group.count > 1 and not (found and all(isinstance(circuit, HeadCircuit) for circuit in found.values())):
             raise ValueError(
                 f"the model is spread over {group.count} ranks, which share out its heads: of such a model only "
-                "circuits of attention heads can be measured, not those that a function builds"
+                "circuits of attention heads can be measured, not those that a function builds, nor other matrices"
             )
-        found = circuits_of(self.run, (wanted,) if isinstance(wanted, str) else wanted)
         now = self.run.representative_checkpoint()
         plan = Plan(
             run=name,
@@ -146,6 +146,10 @@ def live_probes(wanted: Wanted | None, removed: int = 4) -> tuple[Probe, ...]:
 
 
 _LIVE = tuple(name for name, probe in PROBES.items() if probe.reads != "current, reference")
+
+
+def _several(wanted: str | Sequence[str] | Mapping[str, Builder]) -> Sequence[str] | Mapping[str, Builder]:
+    return (wanted,) if isinstance(wanted, str) else wanted
 
 
 def _task(now: Entry, before: Entry | None) -> CheckpointTask:
