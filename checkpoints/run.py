@@ -34,12 +34,16 @@ class Entry:
     """What tells this content from another under the same name, where the source knows it (a commit)."""
     stage: str | None = None
     """Of which stage of training it is, where there are several (`stage2-ingredient1`)."""
+    stage_step: int | None = None
+    """The step within its stage, as its name says it; `step` goes on from one stage to the next."""
+    tokens: int | None = None
+    """Tokens seen since the beginning, over all stages, where the names say it."""
 
     @property
     def identity(self) -> str:
         """Changes when the files change."""
         path = Path(self.label)
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
         return f"{self.label} {self.version} {stats}"
 
@@ -70,6 +74,10 @@ class Run:
     read_metrics: Callable[[], pd.DataFrame] = metrics_table
     family_override: Family | None = None
     """How the attention weights are stored, where the caller had to say so."""
+    step_unit: str = "step"
+    """What the steps count: "step" (updates), "epoch", "token", or "number" where the names do not say it."""
+    notices: tuple[str, ...] = ()
+    """What a reader must know of how the run was found: what was left out, joined or taken among several."""
 
     @property
     def path(self) -> Path:
@@ -87,6 +95,14 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """Scalars by step: one row per step, one column per scalar."""
         return self.read_metrics()
+
+    @property
+    def axis(self) -> pd.DataFrame:
+        """One row per checkpoint: its step, its stage, the step within the stage, tokens seen, and where it is."""
+        columns = ("step", "stage", "stage_step", "tokens", "label")
+        rows = [[getattr(entry, name) for name in columns] for entries in self.by_step.values() for entry in entries]
+        table = pd.DataFrame(rows, columns=columns)
+        return table.astype({"step": "int64", "stage_step": "Int64", "tokens": "Int64"})
 
     def checkpoint(self, step: int) -> Checkpoint:
         """The weights after `step` updates, read lazily."""
@@ -130,7 +146,9 @@ class Run:
         if len(entries) == 1:
             return entries[0]
         places = " and ".join(entry.label for entry in entries)
-        reason = f"run {self.name!r} has step {step} more than once, in {places}: keep one of them"
+        how = f'open_run("{self.source}", steps={{{step}: "{entries[0].label}", ...}})'
+        how = "a narrower revisions=" if self.source.startswith("hub:") else how
+        reason = f"run {self.name!r} has {self.step_unit} {step} more than once, in {places}: say which one with {how}"
         return Entry(step, places, partial(_refuse, reason))
 
     @cached_property
@@ -190,8 +208,12 @@ class Run:
     def _extent(self) -> str:
         """How many checkpoints, from where to where."""
         if len(self) < 2:
-            return f"1 checkpoint, step {self.steps[0]}" if len(self) else "no checkpoints"
-        return f"{len(self)} checkpoints, steps {self.steps[0]} to {self.steps[-1]}"
+            return f"1 checkpoint, {self.step_unit} {self.steps[0]}" if len(self) else "no checkpoints"
+        return f"{len(self)} checkpoints, {self.step_unit}s {self.steps[0]} to {self.steps[-1]}{self._stages()}"
+
+    def _stages(self) -> str:
+        names = list(dict.fromkeys(entry.stage for entry in self.entries if entry.stage))
+        return f" ({', '.join(names)})" if names else ""
 
     def _inside(self) -> str:
         """What can be measured, as far as that is known or can be told from tables of contents."""

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import transformers
 from safetensors.torch import save_file
 
 from checkpoints import RunWriter, open_run
-from checkpoints.sources.step_folders import step_in
 from tests.small_gpt2 import CONFIG, expect_heads, model, query_of, sharded, state
 
 
@@ -132,31 +130,15 @@ def test_bfloat16_and_float8_and_scalars_are_read_as_they_were_stored(tmp_path):
         assert torch.equal(checkpoint[name].float(), tensor.float())
 
 
-def test_names_that_claim_a_step():
-    assert step_in("step143000") == 143000
-    assert step_in("stage1-step1000-tokens4B") == 1000
-    assert step_in("epoch=2-step=1000.ckpt") == 1000
-    assert step_in("checkpoint-500") == 500
-    assert step_in("global_step_0000012") == 12
-    for name in ("main", "footstep1", "model-00001-of-00002", "tokens4B", "v2.1", "step"):
-        assert step_in(name) is None, name
-
-
-def test_of_several_counts_in_a_name_the_one_nearest_to_updates_is_the_step():
-    """Whatever comes first in the name: updates, then saves, then data seen."""
-    order = ["step", "iteration", "iter", "checkpoint", "ckpt", "token", "epoch"]
-    for believed, other in combinations(order, 2):
-        assert step_in(f"{believed}12-{other}7") == 12, (believed, other)
-        assert step_in(f"{other}7-{believed}12") == 12, (believed, other)
-
-
 def test_two_folders_that_claim_one_step_are_both_named(tmp_path):
     for name in ("step10", "copy-step-10", "step20"):
         (tmp_path / name).mkdir()
         save_file(state(10), tmp_path / name / "model.safetensors")
     run = open_run(tmp_path)
     assert run.steps == [10, 20]
-    with pytest.raises(ValueError, match=r"step 10 more than once, in .*copy-step-10 and .*step10: keep one"):
+    with pytest.raises(
+        ValueError, match=r"step 10 more than once, in .*copy-step-10 and .*step10: say which one with open_run"
+    ):
         run.checkpoint(10)
     run.checkpoint(20)
 

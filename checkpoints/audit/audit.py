@@ -108,8 +108,10 @@ def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progr
         if isinstance(found, Fault):
             faults.append(found)
             continue
-        recorded[step], series[step] = found
-    faults += _wrong_steps(recorded)
+        within, series[step] = found
+        before = step - entries[0].stage_step if entries[0].stage_step is not None else 0
+        recorded[step] = None if within is None else within + before
+    faults += _wrong_steps(recorded) if run.step_unit in ("step", "number") else []
     if tensors == "attention" and not run.source.startswith("hub:") and never_changes(series):
         return audit(run, tensors="all", progress=progress)  # frozen attention, or all the same? the rest tells
     return Audit(run.name, run.steps, sorted(faults + judge(series), key=lambda fault: fault.step))

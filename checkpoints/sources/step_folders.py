@@ -1,27 +1,15 @@
 """Checkpoints with the step in their names, many in a folder or one by itself.
 
-`step1000/`, `pythia-step-1000/`, `model-step1000.pt` ... Where a name counts several things, WORDS says which is the
-step; a checkpoint by itself whose name counts nothing has the step that it records, or 0.
+`step1000/`, `pythia-step-1000/`, `model-step1000.pt` ... Where a name counts several things, `names.WORDS` says which
+is the step; a checkpoint by itself whose name counts nothing has the step that it records, or 0.
 """
 
-import re
 from pathlib import Path
 
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import FILE_SUFFIXES, config_beside, open_file, opener, weights_in
-
-WORDS = ("step", "iteration", "iter", "checkpoint", "ckpt", "token", "epoch")
-"""What a number may be called, in the order in which it is believed: `epoch=2-step=1000` is step 1000."""
-
-
-def step_in(name: str) -> int | None:
-    """1000 from step1000, global_step_1000, model-step-1000.pt, epoch=2-step=1000.ckpt, checkpoint-1000; else None."""
-    for word in WORDS:
-        match = re.search(rf"(?<![a-z]){word}s?[-_=]?(\d+)(?!\d*[a-z])", name.lower())
-        if match:
-            return int(match[1])
-    return None
+from checkpoints.sources.names import step_in
 
 
 def find(path: Path) -> Run | None:
