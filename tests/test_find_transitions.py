@@ -103,7 +103,7 @@ def test_a_drop_at_a_marked_intervention_says_so(rng):
 
 
 def test_the_table_has_its_columns_even_when_it_is_empty():
-    columns = ["step", "low", "high", "kind", "strength", "p_value", "width"]
+    columns = ["step", "low", "high", "kind", "direction", "strength", "p_value", "width"]
     assert list(probes.find_transitions(np.ones(50)).columns) == columns
     assert probes.find_transitions(np.ones(50)).empty
     series = linear_head_loss("three, short context", noise=0.0, spacing=0.1).series
@@ -216,7 +216,7 @@ def test_a_series_that_still_moves_in_the_last_third_has_not_settled(share, has_
     last = 1000 + share * 3000
     values = logistic(steps, 1000, 30) + 0.25 * np.exp(-0.5 * ((steps - last) / 40) ** 2)
     sums = scaled_sums(values + 0.01 * rng.standard_normal(4000), steps)
-    settled = find_settling(sums, Transition(1000.0, 995.0, 1005.0, "cliff", 1.0, 1e-9, 30.0))
+    settled = find_settling(sums, Transition(1000.0, 995.0, 1005.0, "cliff", "fall", 1.0, 1e-9, 30.0))
     assert (settled is not None) == has_settled
     if settled is not None:
         assert settled.step == pytest.approx(last, abs=60)

@@ -197,7 +197,15 @@ def test_a_file_that_is_not_ours_is_not_touched(tmp_path):
 def test_what_is_not_finite_is_missing_everywhere(tmp_path):
     table, scalars = measurement(0, math.inf), {"loss": math.inf, "accuracy": math.nan}
     strange = Event(
-        metric="loss", kind="cliff", step=1.0, low=-math.inf, high=math.nan, detected_at=3, strength=1.0, p_value=0.0
+        metric="loss",
+        kind="cliff",
+        direction="fall",
+        step=1.0,
+        low=-math.inf,
+        high=math.nan,
+        detected_at=3,
+        strength=1.0,
+        p_value=0.0,
     )
     with RunWriter(tmp_path / "run") as writer:
         sinks = CSV(tmp_path / "csv"), Parquet(tmp_path / "t.parquet"), TensorBoard(tmp_path / "tb")
@@ -210,7 +218,7 @@ def test_what_is_not_finite_is_missing_everywhere(tmp_path):
     for read in (pd.read_csv(tmp_path / "csv" / "probes.csv"), read_table(tmp_path / "t.parquet")):
         assert read["value"].isna().all()
         assert read["why_missing"][0] == "it was inf"
-    assert (tmp_path / "csv" / "events.csv").read_text().splitlines()[1] == "1.0,,,cliff,1.0,0.0,,loss,3"
+    assert (tmp_path / "csv" / "events.csv").read_text().splitlines()[1] == "1.0,,,cliff,fall,1.0,0.0,,loss,3"
     assert json.loads((tmp_path / "run" / "events.jsonl").read_text())["low"] is None
     assert math.isnan(read_event((tmp_path / "run" / "events.jsonl").read_text()).low)
     assert open_run(tmp_path / "run").metrics.isna().all(axis=None)

@@ -96,6 +96,7 @@ class FakeDetector:
             Event(
                 metric=self.metric,
                 kind="cliff",
+                direction="fall",
                 step=15.0,
                 low=12.0,
                 high=18.0,

@@ -9,7 +9,17 @@ from probes.measuring.tables import as_table
 from probes.monitor.sinks import Sink
 from probes.series.online import Event
 
-EVENT = Event(metric="loss", kind="cliff", step=12.5, low=10.0, high=15.0, detected_at=20, strength=0.5, p_value=1e-4)
+EVENT = Event(
+    metric="loss",
+    kind="cliff",
+    direction="fall",
+    step=12.5,
+    low=10.0,
+    high=15.0,
+    detected_at=20,
+    strength=0.5,
+    p_value=1e-4,
+)
 
 
 def event(step: int, detected_at: int | None = None) -> Event:
@@ -17,6 +27,7 @@ def event(step: int, detected_at: int | None = None) -> Event:
     return Event(
         metric="loss",
         kind="cliff",
+        direction="fall",
         step=step,
         low=step - 1,
         high=step + 1,

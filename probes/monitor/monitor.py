@@ -36,7 +36,7 @@ from probes.monitor.sinks import Sink
 from probes.monitor.steps import Steps
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.series.derivatives import norm_curvature
-from probes.series.online import Event
+from probes.series.online import KINDS, Event
 from probes.series.transitions.transition import transitions_table
 
 logger = logging.getLogger("probes.monitor")
@@ -273,7 +273,7 @@ class Monitor:
     def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
         """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
         self._keep(found)
-        self.tracked.add(found.step, self._measurement.rows.means(found), kinds=("cliff", "dip"))
+        self.tracked.add(found.step, self._measurement.rows.means(found), kinds=KINDS)
         if self.sinks.sinks:
             self.sinks.rows(self._measurement.table([found]))
         if failure:

@@ -19,10 +19,10 @@ class TrackedScalars:
         self.detectors: dict[str, Detector] = {}
         self.autocorrelations: dict[str, OnlineAutocorrelation] = {}
 
-    def add(self, step: int, scalars: Mapping[str, float], *, kinds: Sequence[str] = ("cliff",)) -> None:
+    def add(self, step: int, scalars: Mapping[str, float], *, kinds: Sequence[str] = ("cliff", "stage")) -> None:
         """Scalars of the weights after `step` updates, and the kinds of transitions to be detected in them.
 
-        Of a loss that is cliffs: one that comes back has achieved nothing. Probes have dips that matter.
+        Of a loss that is cliffs and stages: what comes back has achieved nothing. Probes have dips that matter.
         """
         for name, value in scalars.items():
             if name not in self.records:

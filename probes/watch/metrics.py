@@ -54,7 +54,7 @@ class Metrics:
     def _detect(self, name: str, step: int, value: float) -> None:
         """One more value of the main scalar, and a look at its course if that is due."""
         if self._detector is None or self._detector.metric != name:
-            self._detector, self._detected = Detector(name, kinds=("cliff",)), -1
+            self._detector, self._detected = Detector(name, kinds=("cliff", "stage")), -1
         if step <= self._detected or not math.isfinite(value):
             return
         self._detected = step

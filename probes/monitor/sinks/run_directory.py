@@ -67,4 +67,5 @@ def read_event(line: str) -> Event:
     """An event from its line; null is NaN again."""
     fields: dict[str, Any] = json.loads(line)
     fields.update(dict.fromkeys([name for name, value in fields.items() if value is None], math.nan))
+    fields.setdefault("direction", "fall")  # of every event, before lines said which
     return Event(**fields)

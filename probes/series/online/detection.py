@@ -47,8 +47,12 @@ import numpy as np
 
 from probes.series.online.record import Record
 from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
-from probes.series.transitions.find import cliffs_and_dips, scaled_sums, without_spikes
+from probes.series.transitions.find import scaled_sums, without_spikes
+from probes.series.transitions.search import search_blocks
 from probes.series.transitions.transition import Transition
+
+KINDS = ("cliff", "stage", "dip", "spike")
+"""What can be announced."""
 
 _LEVEL_LOOKS = 30
 _RECENT = 0.1  # of the last step
@@ -75,8 +79,9 @@ class Event(Transition):
 
     def __str__(self) -> str:
         """One line for a log: kind, metric, place with its interval, when it was known, p-value."""
+        kind = f"{self.kind} (rise)" if self.direction == "rise" and self.kind != "spike" else self.kind
         return (
-            f"{self.kind} of {self.metric} at step {self.step:.0f} [{self.low:.0f}, {self.high:.0f}], "
+            f"{kind} of {self.metric} at step {self.step:.0f} [{self.low:.0f}, {self.high:.0f}], "
             f"detected at {self.detected_at}, p = {self.p_value:.1g}"
         )
 
@@ -88,7 +93,7 @@ class Detector:
     alpha          chance of any false announcement in this series, however long the run
     look_ratio     looks are at steps that grow by this
     fewest         entries of the record before the first look
-    kinds          what is announced: cliffs, dips or both
+    kinds          what is announced: some of KINDS; all of them count in alpha, whichever are asked for
     interventions  steps at which something is changed by hand, so that a drop there is no news; see `expect`
 
     `events` holds what was announced so far, `record` the series.
@@ -101,15 +106,15 @@ class Detector:
         look_ratio: float = 1.1,
         *,
         fewest: int = 300,
-        kinds: Sequence[str] = ("cliff", "dip"),
+        kinds: Sequence[str] = KINDS,
         interventions: Sequence[float] = (),
     ) -> None:
         if not 0 < alpha < 1:
             raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
         if not look_ratio > 1:
             raise ValueError(f"look_ratio is {look_ratio}: steps of looks grow by it, so it must be above 1")
-        if not kinds or set(kinds) - {"cliff", "dip"}:
-            raise ValueError(f"kinds is {tuple(kinds)}: 'cliff', 'dip' or both are expected")
+        if not kinds or set(kinds) - set(KINDS):
+            raise ValueError(f"kinds is {tuple(kinds)}: some of {', '.join(KINDS)} are expected")
         if fewest < FEWEST:
             raise ValueError(f"fewest is {fewest}: below {FEWEST} entries the noise cannot be told from the curve")
         self.metric, self.alpha, self.look_ratio, self.fewest = metric, alpha, look_ratio, fewest
@@ -147,7 +152,7 @@ class Detector:
             return []
         share = share_of_alpha(self._looks)
         earliest = _BEFORE * steps[0] if steps[0] > self.record.steps[0] else 0.0
-        found = cliffs_and_dips(scaled_sums(calm, steps, benefit=0.0), self.alpha * share, self._known)
+        found = search_blocks(scaled_sums(calm, steps, benefit=0.0), self.alpha * share, self._known)
         of_range = (high - low) / (self._highest - self._lowest)
         rows = [
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
@@ -156,7 +161,7 @@ class Detector:
             and row.strength * of_range > SMALLEST_DROP
             and row.step >= earliest
             and _extent(row)[1] <= steps[-1]
-            and (row.kind == "dip" or self._goes_below_everything(row))
+            and (row.kind in ("dip", "spike") or self._leads_somewhere_new(row))
         ]
         new = [self._event(row, step) for row in self._unknown(rows) if not self._is_expected(row)]
         self.events += new
@@ -177,9 +182,13 @@ class Detector:
                 self._known.append(row)
         return new
 
-    def _goes_below_everything(self, row: Transition) -> bool:
-        """Whether the mean since a cliff lies below that of every stretch of (about) as many entries before it."""
+    def _leads_somewhere_new(self, row: Transition) -> bool:
+        """Whether the mean since a fall lies below that of every stretch of (about) as many entries before it.
+
+        Since a rise, above.
+        """
         steps, values = self.record.steps, self.record.values
+        values = values if row.direction == "fall" else -values
         low, high = _extent(row)
         before, after = values[steps < low], values[steps > high]
         if not len(before) or not len(after):
@@ -192,7 +201,8 @@ class Detector:
 
     def _event(self, row: Transition, step: int) -> Event:
         numbers = {name: float(getattr(row, name)) for name in ("step", "low", "high", "strength", "p_value", "width")}
-        return Event(kind=row.kind, metric=self.metric, detected_at=step, **numbers)
+        named = {"kind": row.kind, "direction": row.direction}
+        return Event(**named, metric=self.metric, detected_at=step, **numbers)
 
 
 def share_of_alpha(look: int) -> float:

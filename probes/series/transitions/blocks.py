@@ -30,10 +30,14 @@ class Sums:
     """Running sums of a series, so that the mean over any stretch costs two look-ups."""
 
     def __init__(self, series: Series, at: Series, noise: Noise) -> None:
-        self.at, self.noise = at, noise
+        self.at, self.noise, self._series = at, noise, series
         self._level = float(series.mean())
         self._values = np.concatenate(([0.0], np.cumsum(series - self._level)))
         self._steps = np.concatenate(([0.0], np.cumsum(at)))
+
+    def flipped(self) -> "Sums":
+        """The same series upside down, so that what rises falls; its noise is the same."""
+        return Sums(1.0 - self._series, self.at, self.noise)
 
     def over(self, low: np.ndarray, high: np.ndarray) -> Blocks:
         """Means over low <= step < high."""

@@ -266,7 +266,7 @@ def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Tran
     i = int(np.clip(np.searchsorted(sums.at, best.half), 1, len(sums.at) - 1))
     spacing = float(sums.at[i] - sums.at[i - 1])  # no place is known better than to one value of the series
     low, high = min(low, best.half - spacing), max(high, best.half + spacing)
-    return Transition(best.half, low, high, "cliff", drop, p_value, best.width)
+    return Transition(best.half, low, high, "cliff", "fall", drop, p_value, best.width)
 
 
 def _shaped(shape: np.ndarray, power: int) -> Step:

@@ -40,6 +40,43 @@ FLANK_WIDTHS, FLANK_STRENGTH = 2, 4
 """A cliff nearer to a dip than two of its block widths, and less than four times as strong, is the way down into it.
 Judgement: a large cliff that is followed by a small dip stays a cliff."""
 
+TESTS = 4
+"""Searches among which alpha is divided in equal parts: cliffs that fall, cliffs that rise, stages in both directions,
+dips and spikes. Convention (Bonferroni)."""
+
+SAME_PLACE = 0.35
+"""In ln t: a stage that near to a cliff, or within two of its widths, is that cliff. Judgement: the valley test puts a
+cliff up to .35 away from where the fit does."""
+
+BACK_BLOCK, BACK_WITHIN = 2.0, 0.5
+"""A cliff after which the series is back (to within RETURN_ALLOWED of its height) within half of its step is a dip, or
+a spike; means over two of its widths say so. Judgement: a loss that rises for longer than that has risen."""
+
+ABRUPT, ABRUPT_OVER_USUAL = 0.3, 5.0
+"""A learning rate changes abruptly where its logarithm changes by so much between two entries, and by so many times the
+median of the changes around it. Judgement: a step decay is ln 2 or more, a fast cosine or warm-up is smooth."""
+
+ABRUPT_NEIGHBOURS = 10
+"""Changes either side that the median is taken over. Judgement."""
+
+# Where one could look (searched.py)
+
+USUAL_WIDTH = 0.12
+"""Logistic width of a usual drop as a fraction of its step. Geometry: a mode of the solvable model that grows a
+thousandfold has .11 to .15."""
+
+SEARCH_SPACING = 0.04
+"""In ln t, between the places that are asked about. Judgement: a third of a usual width."""
+
+FIT_OVER_SCAN = 1.8
+"""How much larger the statistic of the fitted step comes out than that of the scan. Measured on usual drops."""
+
+NINE_IN_TEN = 1.3
+"""Standard deviations by which a statistic must lie above its threshold to pass in nine of ten draws. Geometry."""
+
+SEARCHED_ENOUGH = 0.5
+"""Share of the record, in ln t, below which a warning says how little was searched. Convention."""
+
 # The noise (noise.py)
 
 QUANTILE = 0.3
@@ -168,10 +205,50 @@ PROFILE_STRETCHES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
 HALF_OF_SQUARE = -np.log(np.sqrt(2) - 1)
 """(1 - logistic(x))^2 = 1/2 at x = -this. Geometry: a loss is quadratic in what grows logistically."""
 
+# Stages (stages.py, log_fit.py)
+
+SLOPE_WIDTHS = 0.08 * 2 ** (np.arange(6) / 2)
+"""Widths in ln t over which the descent is seen: .08 to .45 by sqrt(2). Judgement: narrower is the business of cliffs;
+what takes more than an e-fold is no stage."""
+
+SLOPES_PER_WIDTH, SLOPE_FEWEST = 4, 4
+"""Centres per width, and values in each of the two blocks. Judgement."""
+
+HUMP_WIDTHS = 1.5
+"""Least distance of a, b, c, d in widths. Geometry: nearer than two widths they share values; at 1.5 a quarter of
+them, which makes them agree and so errs on the side of silence."""
+
+HUMP_RATIO = 1.15
+"""Descent at a hump over that in the valleys on both sides. Judgement: less is no stage that anybody would name."""
+
+STAGES_APART = 0.35
+"""In ln t: two humps nearer than this are one. Judgement, as for the widest cliffs."""
+
+SMALLEST_STAGE = 0.01
+"""Drop of a stage beyond what its surroundings go on doing, of the range. Judgement: what is smaller is not worth a
+row."""
+
+LOG_BINS, LOG_FEWEST_BINS = 40, 10
+"""Means in the window around a stage, and how many must hold a value. Judgement: the fit has five numbers."""
+
+LOG_CENTRES = np.linspace(-1.5, 1.5, 61)
+"""Places tried for the middle of a stage, in widths of the slope from the hump. Judgement."""
+
+LOG_FITTED = 6
+"""Numbers that such a fit has: three of the background, height, place and width. Geometry."""
+
+LOG_WIDTHS = (0.1, 0.15, 0.22, 0.33, 0.5, 0.75, 1.1)
+"""Logistic widths tried, in widths of the slope. Geometry: a difference of two blocks of width w is steepest where a
+logistic has about a quarter of w."""
+
 # Dips (dips.py)
 
 DIP_WIDTHS = 0.02 * 2 ** (np.arange(10) / 2)
 """Block widths tried, as fractions of the centre: .02 to .45. Judgement: from .01 on makes no difference."""
+
+WIDEST_SPIKE = 0.25
+"""Block width of a spike as a fraction of its step. Judgement: what goes up for longer has a maximum, not a spike, as
+the test loss before grokking; a dip may take its time, as that of a rank does."""
 
 DIP_INDEPENDENT_CELLS = 0.1
 """As for cliffs. Tuned: with a tenth of it there are 14 alarms."""

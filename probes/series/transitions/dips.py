@@ -1,9 +1,11 @@
-"""Dips: the series goes down and comes back up.
+"""Dips and spikes: the series goes down and comes back up, or goes up and comes back down.
 
 Nothing monotone does that, so the test asks for exactly that: three neighbouring blocks L | M | R of width D, with M
-below both L and R, at every centre and many widths. z is the weaker of the two differences in standard deviations of
-the measured noise, and the p-value its tail times the number of places looked at. The bottom is located by a parabola;
-its interval is what the profile likelihood of that parabola does not exclude at 95 %.
+below both L and R (above both: a spike), at every centre and many widths. z is the weaker of the two differences in
+standard deviations of the measured noise, and the p-value its tail times the number of places looked at, in both
+directions. Between two spikes there is a dip, and beside a dip there may be a spike: the surest comes first, and what
+shares blocks with it is not a second one. The turning point is located by a parabola; its interval is what the profile
+likelihood of that parabola does not exclude at 95 %.
 """
 
 import numpy as np
@@ -14,11 +16,13 @@ from probes.series.transitions.blocks import Sums
 from probes.series.transitions.transition import Transition
 
 
-def find_dips(sums: Sums, alpha: float) -> list[Transition]:
-    """Dips with p < alpha."""
+def find_dips_and_spikes(sums: Sums, alpha: float) -> list[Transition]:
+    """Dips and spikes with p < alpha, counting both directions."""
     from scipy.special import stdtr
 
-    cells = _scan(sums)
+    views = {"dip": sums, "spike": sums.flipped()}
+    cells = pd.concat([_scan(view).assign(kind=kind) for kind, view in views.items()], ignore_index=True)
+    cells = cells.loc[(cells["kind"] == "dip") | (cells["width"] < constants.WIDEST_SPIKE * cells["centre"])]
     is_correlated = cells["inflation"] > constants.CORRELATED
     freedom = np.where(is_correlated, constants.DIP_FREEDOM_IF_CORRELATED, constants.DIP_DEGREES_OF_FREEDOM)
     tail = stdtr(freedom, -cells["z"].to_numpy(dtype=float))
@@ -28,12 +32,13 @@ def find_dips(sums: Sums, alpha: float) -> list[Transition]:
     rows = []
     while len(cells):
         best = cells.loc[cells["z"].idxmax()]
-        low, bottom, high = _bottom(sums, float(best["centre"]), float(best["width"]))
+        view, width = views[best["kind"]], float(best["width"])
+        low, bottom, high = _bottom(view, float(best["centre"]), width)
         for _ in range(constants.DIP_ROUNDS):  # closer in, and centred: a dip is a parabola only near its bottom
-            low, bottom, high = _bottom(sums, bottom, constants.DIP_CLOSER * float(best["width"]))
-        rows.append(
-            Transition(bottom, low, high, "dip", float(best["depth"]), float(best["p_value"]), float(best["width"]))
-        )
+            low, bottom, high = _bottom(view, bottom, constants.DIP_CLOSER * width)
+        direction = "fall" if best["kind"] == "dip" else "rise"
+        depth, p_value = float(best["depth"]), float(best["p_value"])
+        rows.append(Transition(bottom, low, high, str(best["kind"]), direction, depth, p_value, width))
         reach = constants.DIPS_APART * (cells["width"] + best["width"])
         cells = cells.loc[(cells["centre"] - best["centre"]).abs() > reach]
     return rows

@@ -15,6 +15,7 @@ class Transition:
     low: float
     high: float
     kind: str
+    direction: str
     strength: float
     p_value: float
     width: float = float("nan")
