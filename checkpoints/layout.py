@@ -90,6 +90,17 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
+def create_json(path: Path, content: Mapping[str, Any]) -> bool:
+    """The same of a file that is not there yet. False, and nothing is changed, where another process was faster."""
+    try:
+        _atomically(path, lambda temporary: temporary.write_text(json.dumps(content, indent=2) + "\n"), _put_if_new)
+    except OSError as error:
+        if isinstance(error.__cause__, FileExistsError):
+            return False
+        raise
+    return True
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     """Write tensors, whole or not at all. Views, transposes and tensors that share memory are stored as they look."""
     # safetensors would refuse shared memory and scramble what is not contiguous: give each tensor memory of its own
@@ -100,19 +111,31 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     _atomically(path, lambda temporary: save_file(own, temporary, metadata))
 
 
-def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
+def _atomically(path: Path, write: Callable[[Path], Any], put: Callable[[Path, Path], None] = os.replace) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         write(temporary)
         with open(temporary, "rb") as file:
             to_disk(file.fileno())
-        os.replace(temporary, path)
+        put(temporary, path)
         _flush_directory(path.parent)
     except Exception as error:
         temporary.unlink(missing_ok=True)
         raise OSError(
             f"{path} could not be written: {error}. Nothing of it is left behind; all earlier files are as they were"
         ) from error
+
+
+def _put_if_new(temporary: Path, path: Path) -> None:
+    """Give a file its name, or raise FileExistsError: of several processes one succeeds, where links can be made."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        os.replace(temporary, path)
+    else:
+        temporary.unlink()
 
 
 def _flush_directory(path: Path) -> None:

@@ -34,11 +34,11 @@ from checkpoints.layout import (
     RUN_FILE,
     VERSION,
     as_step,
+    create_json,
     files_of,
     left_overs,
     resume_file,
     step_file,
-    write_json,
     write_tensors,
     write_text,
 )
@@ -178,9 +178,9 @@ class RunWriter:
             if self.path.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
                 raise FileExistsError(f"{self.path} exists and is not a run: choose an empty or a new directory")
             self.path.mkdir(parents=True, exist_ok=True)
-            write_json(file, description)
-            self._take_lock()
-            return
+            if create_json(file, description):
+                self._take_lock()
+                return
         if not resume:
             raise FileExistsError(f"{self.path} already holds a run: pass resume=True to go on, or another directory")
         existing = read_description(self.path)

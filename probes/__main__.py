@@ -57,6 +57,7 @@ def audit(
     Exit code: 0 if every step is sound, 1 if something was found, 2 if the run cannot be opened.
     """
     from checkpoints.audit import audit as audited
+    from checkpoints.layout import write_text
 
     if tensors not in (None, "all", "attention"):
         raise typer.BadParameter(f"{tensors!r}: 'all' or 'attention' is expected", param_hint="--tensors")
@@ -64,7 +65,7 @@ def audit(
     try:
         found = audited(run, tensors=tensors, progress=True)
         if output is not None:
-            found.table.to_csv(output, index=False)
+            write_text(output, found.table.to_csv(index=False))
     except (OSError, ValueError) as error:
         raise failed(error) from error
     typer.echo(str(found))
@@ -129,6 +130,11 @@ def measure(
         write_table(table, output)
     except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error
+    except KeyboardInterrupt:
+        typer.echo(
+            f"stopped. What was measured is kept in {parts}: the same command again goes on from there", err=True
+        )
+        raise typer.Exit(130) from None
     if not table.attrs["failed"]:
         remove_partial_results(parts)
     missing = sum(table["value"].isna())

@@ -6,6 +6,7 @@ reason why there is none. A worker that dies costs the task that it died of, not
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -52,13 +53,21 @@ class Processes:
             if isinstance(future.exception(), TerminatedWorkerError):
                 died.append(number)
             else:
-                yield number, future.result(), None
+                yield number, *_result(future)
         for number in died:  # once more, with nothing beside it that takes memory: what dies now is the culprit
             for _, future in run_tasks(function, common, {number: tasks[number]}, 1):
                 if isinstance(future.exception(), TerminatedWorkerError):
                     yield number, None, "the process that worked on it died (out of memory?)"
                 else:
-                    yield number, future.result(), None
+                    yield number, *_result(future)
+
+
+def _result(future: Future) -> tuple[Any, str | None]:
+    """What came out, or why nothing did: a result that cannot be sent back costs itself and no other."""
+    error = future.exception()
+    if error is None:
+        return future.result(), None
+    return None, f"nothing came back from the process that worked on it: {type(error).__name__}: {_first_line(error)}"
 
 
 @dataclass(frozen=True)

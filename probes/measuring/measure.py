@@ -15,6 +15,7 @@ too: NaN with the reason.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -82,47 +83,51 @@ def measure(
     chosen = as_probes(probes, removed=removed)
     wanted = default_circuits(run) if circuits is None else circuits
     found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
-    parts = PartialResults(resume_dir, _identity(run))
-    verdict = _audited(run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), parts, progress)
-    condemned = verdict.condemned if verdict else {}
-    sound = [run.entry(step) for step in run.steps if step not in condemned]
-    if not sound:
-        raise ValueError(f"run {run.name!r}: the audit condemns every step. {verdict}")
-    usual = run.representative_checkpoint()
-    plan = Plan(
-        run=run.name,
-        circuits=found,
-        heads=head_counts(found, usual),
-        layer_bytes=layer_bytes(found, usual),
-        probes=chosen,
-        references=_references(run, sound, references),
-        stretches=_stretches([entry.step for entry in sound], drift_over),
-        stages={entry.step: entry.stage for entry in run.entries} if any(entry.stage for entry in run.entries) else {},
-    )
-    attrs = {
-        **provenance(run, plan),
-        "audit": verdict.summary if verdict else "not audited",
-        "condemned": {str(step): reason for step, reason in verdict.condemned.items()} if verdict else {},
-        "steps": run.steps,
-    }
-    parts.claim(attrs)
-    for step in run.steps:
-        if step in condemned:
-            parts.add(plan.rows, plan.rows.nothing(step, f"condemned by the audit, {condemned[step]}"), None)
-    tasks = [task for task in tasks_of(plan, sound) if task.current.step not in parts]
-    with tqdm(
-        total=len(sound),
-        initial=len(sound) - len(tasks),
-        desc=f"measuring {run.name}",
-        unit="checkpoint",
-        disable=None if progress else True,
-    ) as bar:
-        for number, result, died in where.run(measure_checkpoint, plan, tasks):
-            step = tasks[number].current.step
-            values, failure = result if died is None else (plan.rows.nothing(step, died), died)
-            parts.add(plan.rows, values, failure)
-            bar.update()
-    return parts.table(plan.rows, run.steps)
+    with closing(PartialResults(resume_dir, _identity(run))) as parts:
+        verdict = _audited(
+            run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), parts, progress
+        )
+        condemned = verdict.condemned if verdict else {}
+        sound = [run.entry(step) for step in run.steps if step not in condemned]
+        if not sound:
+            raise ValueError(f"run {run.name!r}: the audit condemns every step. {verdict}")
+        usual = run.representative_checkpoint()
+        plan = Plan(
+            run=run.name,
+            circuits=found,
+            heads=head_counts(found, usual),
+            layer_bytes=layer_bytes(found, usual),
+            probes=chosen,
+            references=_references(run, sound, references),
+            stretches=_stretches([entry.step for entry in sound], drift_over),
+            stages={entry.step: entry.stage for entry in run.entries}
+            if any(entry.stage for entry in run.entries)
+            else {},
+        )
+        attrs = {
+            **provenance(run, plan),
+            "audit": verdict.summary if verdict else "not audited",
+            "condemned": {str(step): reason for step, reason in verdict.condemned.items()} if verdict else {},
+            "steps": run.steps,
+        }
+        parts.claim(attrs, plan.rows)
+        for step in run.steps:
+            if step in condemned:
+                parts.add(plan.rows, plan.rows.nothing(step, f"condemned by the audit, {condemned[step]}"), None)
+        tasks = [task for task in tasks_of(plan, sound) if task.current.step not in parts]
+        with tqdm(
+            total=len(sound),
+            initial=len(sound) - len(tasks),
+            desc=f"measuring {run.name}",
+            unit="checkpoint",
+            disable=None if progress else True,
+        ) as bar:
+            for number, result, died in where.run(measure_checkpoint, plan, tasks):
+                step = tasks[number].current.step
+                values, failure = result if died is None else (plan.rows.nothing(step, died), died)
+                parts.add(plan.rows, values, failure)
+                bar.update()
+        return parts.table(plan.rows, run.steps)
 
 
 def _identity(run: Run) -> str:

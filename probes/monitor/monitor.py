@@ -33,7 +33,7 @@ from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
 from probes.monitor.scalar_buffer import ScalarBuffer
 from probes.monitor.sinks import Sink
-from probes.monitor.steps import Steps
+from probes.monitor.steps import StepNumber, Steps
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.series.derivatives import norm_curvature
 from probes.series.online import KINDS, Event
@@ -107,7 +107,7 @@ class Monitor:
         """Updates done so far."""
         self.measured = -1
         """The step of the last measurement."""
-        self._schedule, self._looks = Steps(schedule), Steps(LOOK_RATIO)
+        self._schedule, self._looks, self._number = Steps(schedule), Steps(LOOK_RATIO), StepNumber()
         self._buffer = ScalarBuffer()
         self._measured: deque[CheckpointValues] = deque()
         if not self.is_active:
@@ -131,7 +131,7 @@ class Monitor:
 
         step is the number of updates made so far; without it calls are counted.
         """
-        self.done = self.done + 1 if step is None else step
+        self.done = self._number.of(step, self.done + 1)
         if not self.is_active:
             return
         with self.budget.spending():
@@ -143,7 +143,7 @@ class Monitor:
         """Scalars of the weights after `step` updates (those done so far): an evaluation, for instance."""
         if self.is_active:
             with self.budget.spending():
-                self._guarded(self._add, self.done if step is None else step, scalars)
+                self._guarded(self._add, self._number.of(step, self.done), scalars)
 
     @property
     def table(self) -> pd.DataFrame:

@@ -1,8 +1,35 @@
-"""At which steps something is due, without knowing how long the run will be."""
+"""At which steps something is due, without knowing how long the run will be; and what is taken for a step at all."""
 
+import logging
 import math
+import operator
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import Any
+
+logger = logging.getLogger("probes.monitor")
+
+
+class StepNumber:
+    """Reads the number of updates from what a training loop hands over, which may be anything; it never raises."""
+
+    def __init__(self) -> None:
+        self._was_said = False
+
+    def of(self, given: Any, otherwise: int) -> int:
+        """The number handed in; `otherwise` where there is none, and where it is something else, which is said once."""
+        try:
+            return otherwise if given is None else operator.index(given)
+        except Exception:
+            if not self._was_said:
+                logger.warning(
+                    "the monitor was handed a %s as the step, where a whole number of updates is expected: calls are "
+                    "counted instead, and it is not recorded. Scalars have names: monitor.step(loss=loss). This is "
+                    "said once",
+                    type(given).__name__,
+                )
+                self._was_said = True
+            return otherwise
 
 
 class Steps:
