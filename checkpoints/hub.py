@@ -6,53 +6,41 @@ What is asked for is a range of a file; what is kept is that range, under the ha
     CACHE/SERVER/REPOSITORY/trees/COMMIT.json    the files of a commit, with size and content hash
     CACHE/SERVER/blobs/HASH/START-STOP           bytes START to STOP of a file with that content
 
-so a shard that two revisions share is fetched once, and no name that a server sends becomes a path. A range whose
-download was cut off is kept as START-STOP.partial and taken up where it broke, by this process or a later one; only one
-process writes to it, the others wait for its lock. Where the system has no such locks (Windows) every process fetches
-into a file of its own, START-STOP.WHO.partial: what several want at once is then fetched several times, and what a
-killed process began is not taken up. Files not read for the longest time go first when the cache is full.
+so a shard that two revisions share is fetched once, and no name that a server sends becomes a path (how ranges are
+kept: `checkpoints.range_cache`). A file that is fetched whole must have the hash that the hub lists: the sha256 of a
+large file, the hash that git gives a small one. Of a range no hash is known; that all ranges are of one content is seen
+by their ETag (`checkpoints.download`).
 """
 
 import hashlib
 import json
-import os
 import re
 import shutil
-import threading
-import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote, urlsplit
 
 import numpy as np
-from huggingface_hub import HfApi, constants, hf_hub_url
-from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub import constants, hf_hub_url
+from huggingface_hub.utils import build_hf_headers, validate_repo_id
 from jaxtyping import UInt8
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-
-from checkpoints.download import ATTEMPTS, Download, may_pass, transport_errors, unavailable
+from checkpoints.download import Download, NoRangesError
 from checkpoints.files import WeightsError
-from checkpoints.files.byte_source import ByteSource
 from checkpoints.layout import write_json
+from checkpoints.patience import Patience, answer, parsed, retried
+from checkpoints.range_cache import LIMIT, CachedBytes, RangeCache, default_cache
 
-CLOSE = 65_536
-"""Ranges nearer to each other than this many bytes, and than a twentieth of what they hold, are fetched as one."""
+MOST_PAGES = 2000
+"""Pages of a listing that are asked for; a page of the hub holds up to a thousand files."""
 
+Result = TypeVar("Result")
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_RANGE = re.compile(r"(\d+)-(\d+)")
-
-
-def default_cache() -> Path:
-    """Where ranges are kept unless somebody says otherwise."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "checkpoint-probes"
+_NEXT = re.compile(r'<([^<>]+)>\s*;[^,]*\brel="?next"?')
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,8 @@ class Hub:
     """A server and a cache in front of it.
 
     endpoint and token are huggingface-hub's own unless given; limit is the size of the cache in bytes; offline asks
-    the cache alone. wait is the first pause, in seconds, before a broken download is taken up; it doubles each time.
+    the cache alone. wait is the first pause, in seconds, before a broken download is taken up (it doubles each time),
+    timeout the longest silence of the server, in seconds.
     """
 
     def __init__(
@@ -78,228 +67,194 @@ class Hub:
         *,
         token: str | bool | None = None,
         cache: str | Path | None = None,
-        limit: int = 20 * 2**30,
+        limit: int = LIMIT,
         offline: bool | None = None,
         wait: float = 0.5,
+        timeout: float = 30.0,
     ) -> None:
-        self.endpoint = endpoint or constants.ENDPOINT
+        self.endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
         self.token = token
         self.cache = Path(cache) if cache else default_cache()
         # one server's word for a hash must not become another's content
         self._own = self.cache / hashlib.sha256(self.endpoint.encode()).hexdigest()[:12]
-        self.limit = limit
+        self._ranges = RangeCache(self._own / "blobs", limit)
         self.offline = constants.HF_HUB_OFFLINE if offline is None else offline
-        self.wait = wait
-        self._kept: int | None = None
+        self.patience = Patience(wait, timeout)
         self._whole_files_only = False
         """Whether the server was seen to ignore ranges."""
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the cache may hold."""
+        return self._ranges.limit
 
     def revisions(self, repository: str) -> dict[str, str]:
         """Branches and tags of a repository, each with its commit."""
         validate_repo_id(repository)
 
         def ask() -> dict[str, Any]:
-            refs = HfApi(self.endpoint, token=self.token).list_repo_refs(repository)
-            return {ref.name: ref.target_commit for ref in [*refs.tags, *refs.branches]}
+            refs = self._asked(f"{self.endpoint}/api/models/{quote(repository)}/refs")[0]
+            return {str(ref["name"]): ref["targetCommit"] for ref in [*refs["tags"], *refs["branches"]]}
 
-        found = self._remembered(repository, "refs.json", ask, fresh=not self.offline)
-        return {name: _checked_hash(commit, repository) for name, commit in found.items()}
+        def checked(found: dict[str, Any]) -> dict[str, str]:
+            return {name: _checked_hash(commit, repository) for name, commit in found.items()}
+
+        return self._remembered(repository, "refs.json", ask, checked, fresh=not self.offline)
 
     def files(self, repository: str, commit: str) -> dict[str, HubFile]:
         """The files of a commit by path."""
 
         def ask() -> dict[str, Any]:
-            tree = HfApi(self.endpoint, token=self.token).list_repo_tree(repository, recursive=True, revision=commit)
+            found: dict[str, Any] = {}
+            for entry in self._pages(f"{self.endpoint}/api/models/{quote(repository)}/tree/{commit}?recursive=true"):
+                if entry["type"] != "file":
+                    continue
+                if entry["path"] in found:
+                    raise WeightsError(f"its listing names {entry['path']!r:.100} twice, after {len(found)} files")
+                lfs = entry.get("lfs")
+                found[str(entry["path"])] = [entry["size"], lfs["oid"] if lfs else entry["oid"], bool(lfs)]
+            return found
+
+        def checked(found: dict[str, Any]) -> dict[str, HubFile]:
+            for path, (size, _, _) in found.items():
+                if type(size) is not int or not 0 <= size < 2**60:
+                    raise WeightsError(f"{repository}/{path}: the hub lists {size!r:.100} as its size")
             return {
-                entry.path: [entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, entry.lfs is not None]
-                for entry in tree
-                if isinstance(entry, RepoFile)
+                path: HubFile(path, size, _checked_hash(sha, f"{repository}/{path}"), is_lfs)
+                for path, (size, sha, is_lfs) in found.items()
             }
 
-        found = self._remembered(repository, f"trees/{_checked_hash(commit, repository)}.json", ask, fresh=False)
-        for path, (size, _, _) in found.items():
-            if type(size) is not int or size < 0:
-                raise WeightsError(f"{repository}/{path}: the hub lists {size!r} as its size")
-        return {
-            path: HubFile(path, size, _checked_hash(sha, f"{repository}/{path}"), is_lfs)
-            for path, (size, sha, is_lfs) in found.items()
-        }
+        name = f"trees/{_checked_hash(commit, repository)}.json"
+        return self._remembered(repository, name, ask, checked, fresh=False)
+
+    def open(self, repository: str, commit: str, file: HubFile) -> CachedBytes:
+        """A file as a source of bytes."""
+        label = f"hub:{repository}@{commit[:8]}/{file.path}"
+        return CachedBytes(
+            self._ranges,
+            file.hash,
+            file.size,
+            label,
+            partial(self._append, repository, commit, file, label),
+            check=partial(_require_content, file, label),
+            offline=self.offline,
+        )
 
     def read(self, repository: str, commit: str, file: HubFile, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
         """A range of a file, from the cache or the server."""
-        if not 0 <= start <= stop <= file.size:
-            raise WeightsError(f"hub:{repository}/{file.path} has {file.size} bytes: {start} to {stop} is outside")
-        if start == stop:
-            return np.empty(0, np.uint8)
-        kept = self._covering(file, start, stop) or self._fetched(repository, commit, file, start, stop)
-        content = np.empty(stop - start, np.uint8)
-        with open(kept, "rb") as cached:
-            cached.seek(start - int(kept.name.split("-")[0]))
-            length = cached.readinto(content.data)
-        if length != stop - start:  # somebody cut it short: fetch it again
-            kept.unlink()
-            return self.read(repository, commit, file, start, stop)
-        os.utime(kept)
-        return content
+        return self.open(repository, commit, file).read(start, stop)
 
     def prefetch(self, repository: str, commit: str, file: HubFile, ranges: Iterable[tuple[int, int]]) -> None:
         """Fetch ranges that will be read, neighbours together."""
-        for start, stop in merged([(a, b) for a, b in ranges if a < b]):
-            if not self._covering(file, start, stop):
-                self._fetched(repository, commit, file, start, stop)
-
-    def whole(self, repository: str, commit: str, file: HubFile) -> Path:
-        """A file in the cache, all of it, its content checked against its hash where the hub publishes one."""
-        kept = self._covering(file, 0, file.size) or self._fetched(repository, commit, file, 0, file.size)
-        os.utime(kept)
-        return kept
+        self.open(repository, commit, file).prefetch(ranges)
 
     def clear(self) -> int:
         """Empty the cache; how many bytes that freed."""
         freed = sum(path.stat().st_size for path in self.cache.rglob("*") if path.is_file())
         shutil.rmtree(self.cache, ignore_errors=True)
-        self._kept = None
+        self._ranges = RangeCache(self._ranges.root, self._ranges.limit)
         return freed
 
-    def _remembered(self, repository: str, name: str, ask: Any, *, fresh: bool) -> dict[str, Any]:
-        """An answer of the server, kept; asked for again if it may have changed."""
+    def _headers(self) -> dict[str, str]:
+        return build_hf_headers(token=self.token)
+
+    def _asked(self, url: str) -> tuple[Any, str | None]:
+        """An answer of the API, and where it goes on."""
+        content, response = answer(url, self._headers(), self.patience)
+        link = _NEXT.search(response.headers.get("Link", ""))
+        return parsed(content, response), link[1] if link else None
+
+    def _pages(self, url: str) -> Iterable[Any]:
+        """The entries of a listing, page by page; raises where it does not come to an end."""
+        seen: set[str] = set()
+        count = 0
+        following: str | None = url
+        while following:
+            if following in seen or len(seen) >= MOST_PAGES:
+                raise WeightsError(f"its listing has no end: {count} files on {len(seen)} pages so far")
+            if urlsplit(following)[:2] != urlsplit(self.endpoint)[:2]:
+                raise WeightsError(f"its listing goes on at another server, after {count} files")
+            seen.add(following)
+            entries, following = self._asked(following)
+            if not isinstance(entries, list) or (following and not entries):
+                raise WeightsError(f"its listing breaks off after {count} files: a page without any")
+            count += len(entries)
+            yield from entries
+
+    def _remembered(
+        self,
+        repository: str,
+        name: str,
+        ask: Callable[[], dict[str, Any]],
+        checked: Callable[[dict[str, Any]], Result],
+        *,
+        fresh: bool,
+    ) -> Result:
+        """An answer of the server, checked and then kept; asked for again if it may have changed or is damaged."""
         file = self._own / repository.replace("/", "--") / name
         if file.is_file() and not fresh:
             try:
-                return json.loads(file.read_text(encoding="utf-8"))
-            except ValueError:
-                file.unlink()  # damaged: ask again
+                return checked(json.loads(file.read_text(encoding="utf-8")))
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                file.unlink(missing_ok=True)  # damaged: ask again
         if self.offline:
             raise FileNotFoundError(
                 f"hub:{repository}: {name} is not in the cache {self.cache} and this is offline. "
                 "Open the run once with a connection, and read what you will need"
             )
-        answer = self._retried(f"hub:{repository} ({name})", ask)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, answer)
-        return answer
+        found = retried(f"hub:{repository} ({name})", self.endpoint, self.patience, ask)
+        result = checked(found)
+        if found:  # an empty answer may be a passing fault
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, found)
+        return result
 
-    def _retried(self, what: str, ask: Any) -> Any:
-        for attempt in range(ATTEMPTS):
-            try:
-                return ask()
-            except (KeyError, TypeError, AttributeError) as error:
-                raise WeightsError(f"{what}: the answer of {self.endpoint} makes no sense ({error!r})") from None
-            except (HfHubHTTPError, *transport_errors()) as error:
-                if attempt == ATTEMPTS - 1 or not may_pass(error):
-                    raise unavailable(what, self.endpoint, error) from error
-            time.sleep(self.wait * 2**attempt)
-        raise AssertionError("unreachable")
-
-    def _covering(self, file: HubFile, start: int, stop: int) -> Path | None:
-        """A kept range that holds this one."""
-        folder = self._own / "blobs" / file.hash
-        for kept in folder.iterdir() if folder.is_dir() else ():
-            match = _RANGE.fullmatch(kept.name)
-            if match and int(match[1]) <= start and stop <= int(match[2]):
-                return kept
-        return None
-
-    def _fetched(self, repository: str, commit: str, file: HubFile, start: int, stop: int) -> Path:
-        if self._whole_files_only:
-            start, stop = 0, file.size
-        label = f"hub:{repository}@{commit[:8]}/{file.path}"
-        if self.offline:
-            raise FileNotFoundError(
-                f"{label}: bytes {start} to {stop} are not in the cache {self.cache}, and this is offline"
-            )
+    def _append(
+        self,
+        repository: str,
+        commit: str,
+        file: HubFile,
+        label: str,
+        open_file: BinaryIO,
+        start: int,
+        stop: int,
+        known: str | None,
+        remember: Any,
+    ) -> None:
+        if self._whole_files_only and stop - start < file.size:
+            raise NoRangesError
         url = hf_hub_url(repository, file.path, revision=commit, endpoint=self.endpoint)
-        is_whole = stop - start == file.size
-        download = Download(url, start, stop, is_whole, label, self.endpoint, self.token, self.wait)
-        target = self._own / "blobs" / file.hash / f"{start}-{stop}"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(_partial(target), "ab") as partial:
-            if fcntl:
-                fcntl.flock(partial, fcntl.LOCK_EX)  # another process may be fetching the same range
-            if target.is_file():
-                return target
-            is_range = download.append_to(partial)
-            if not fcntl:
-                partial.close()  # Windows renames no open file, and nobody else writes to this one
-            if not is_range:
-                os.unlink(partial.name)
+        download = Download(
+            url, start, stop, file.size, label, self.endpoint, self._headers, self.patience, listed=file.hash
+        )
+        try:
+            download.append_to(open_file, known, remember)
+        except NoRangesError:
+            if not self._whole_files_only:
                 self._whole_files_only = True
-                return self._fetched(repository, commit, file, 0, file.size)
-            if is_whole and file.is_sha256:
-                _require_content(Path(partial.name), file, label)
-            os.replace(partial.name, target)
-        self._make_room(stop - start)
-        return target
-
-    def _make_room(self, added: int) -> None:
-        """Keep the cache below its limit: what was not read for the longest time goes."""
-        blobs = self._own / "blobs"
-        if self._kept is not None and self._kept + added <= self.limit:
-            self._kept += added
-            return
-        files = []
-        for path in blobs.rglob("*"):
-            with suppress(FileNotFoundError):  # another process may have renamed or removed it
-                if path.is_file():
-                    files.append((path.stat(), path))
-        kept = sum(info.st_size for info, _ in files)
-        for info, path in sorted(files, key=lambda item: item[0].st_mtime)[:-1]:
-            if kept <= self.limit:
-                break
-            path.unlink(missing_ok=True)
-            kept -= info.st_size
-        self._kept = kept
-
-
-class HubBytes(ByteSource):
-    """One file on the hub as a source of bytes."""
-
-    def __init__(self, hub: Hub, repository: str, commit: str, file: HubFile) -> None:
-        self._place = hub, repository, commit, file
-        self.label = f"hub:{repository}@{commit[:8]}/{file.path}"
-
-    @property
-    def size(self) -> int:
-        """Bytes in all, as the hub lists the file."""
-        return self._place[3].size
-
-    def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
-        """The bytes of start <= position < stop."""
-        hub, repository, commit, file = self._place
-        return hub.read(repository, commit, file, start, stop)
-
-    def prefetch(self, ranges: list[tuple[int, int]]) -> None:
-        """Fetch what will be read."""
-        hub, repository, commit, file = self._place
-        hub.prefetch(repository, commit, file, ranges)
-
-
-def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges with close neighbours joined."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if joined and start - joined[-1][1] <= min(CLOSE, (stop - joined[-1][0]) // 20):
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return joined
-
-
-def _partial(target: Path) -> Path:
-    """Where a range is fetched into: one file for all where it can be locked, else one for each that fetches."""
-    own = "" if fcntl else f".{os.getpid()}-{threading.get_ident()}"
-    return target.with_name(f"{target.name}{own}.partial")
+                warnings.warn(f"{self.endpoint} sends no parts of files: they are fetched whole", stacklevel=2)
+            raise
 
 
 def _checked_hash(text: Any, label: str) -> str:
     if not isinstance(text, str) or not _HASH.fullmatch(text):
-        raise WeightsError(f"{label}: the hub names {text!r} where the hash of a commit or a file is expected")
+        raise WeightsError(f"{label}: the hub names {text!r:.100} where the hash of a commit or a file is expected")
     return text
 
 
-def _require_content(path: Path, file: HubFile, label: str) -> None:
+def _require_content(file: HubFile, label: str, path: Path) -> None:
+    """Raise where a file that was fetched whole has not the hash that the hub lists for it."""
     with open(path, "rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+        if file.is_sha256:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        else:
+            digest = hashlib.new("sha1" if len(file.hash) == 40 else "sha256", usedforsecurity=False)
+            digest.update(b"blob %d\0" % file.size)  # as git does
+            while chunk := content.read(2**20):
+                digest.update(chunk)
+            found = digest.hexdigest()
     if found != file.hash:
-        path.unlink()
-        raise WeightsError(f"{label}: its content has the hash {found[:12]}, the hub lists {file.hash[:12]}; deleted")
+        raise WeightsError(
+            f"{label}: its content has the hash {found[:12]}, the hub lists {file.hash[:12]}; deleted. Try again: "
+            "if it stays so, the repository or something between here and there is damaged"
+        )

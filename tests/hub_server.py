@@ -3,9 +3,18 @@
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlparse
+
+LARGE = (".safetensors", ".bin", ".pth")
+"""Files that are not kept in git itself."""
+
+
+def git_hash(content: bytes) -> str:
+    """What git calls a file of this content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 class HubServer:
@@ -24,6 +33,8 @@ class HubServer:
         self.stopped = False
         self.lies: dict[str, object] = {}
         """Answers of the API to replace, by the last part of their path."""
+        self.tamper: Callable[[BaseHTTPRequestHandler, str], bool] | None = None
+        """Sees every request, with its path, first; True if it answered it."""
 
     def refs(self) -> dict:
         branches = [{"name": n, "ref": f"refs/heads/{n}", "targetCommit": c} for c, n in self.commits.items()]
@@ -36,10 +47,10 @@ class HubServer:
                 "type": "file",
                 "path": path,
                 "size": len(content),
-                "oid": hashlib.sha1(content).hexdigest(),
+                "oid": git_hash(content),
                 **(
                     {"lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}}
-                    if path.endswith((".safetensors", ".bin", ".pth"))
+                    if path.endswith(LARGE)
                     else {}
                 ),
             }
@@ -63,6 +74,8 @@ def serving(server: HubServer):
                 self.close_connection = True
                 return None
             server.requests.append((path, self.headers.get("Range")))
+            if server.tamper and server.tamper(self, path):
+                return None
             if server.busy:
                 server.busy -= 1
                 return self.send(503, b"busy")
@@ -76,24 +89,32 @@ def serving(server: HubServer):
                 commit, _, file = path.removeprefix(prefix).partition("/")
                 content = server.revisions.get(server.commits.get(commit, ""), {}).get(file)
                 if content is not None:
-                    return self.send_file(content)
+                    return self.send_file(content, self.etag(file, content))
             return self.send(404, b"not found")
 
-        def send(self, status: int, body: bytes, json_: bool = False) -> None:
+        def etag(self, file: str, content: bytes) -> str:
+            if "etag" in server.lies:
+                return str(server.lies["etag"])
+            return f'"{hashlib.sha256(content).hexdigest() if file.endswith(LARGE) else git_hash(content)}"'
+
+        def send(self, status: int, body: bytes, json_: bool = False, etag: str | None = None) -> None:
             self.send_response(status)
+            if etag:
+                self.send_header("ETag", etag)
             self.send_header("Content-Type", "application/json" if json_ else "application/octet-stream")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
             server.body_bytes += len(body)
 
-        def send_file(self, content: bytes) -> None:
+        def send_file(self, content: bytes, etag: str) -> None:
             wanted = self.headers.get("Range")
-            if wanted is None or server.ignores_ranges:
-                return self.send(200, content)
+            if wanted is None or server.ignores_ranges or self.headers.get("If-Range", etag) != etag:
+                return self.send(200, content, etag=etag)
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             body = content[int(first) : int(last) + 1]
             self.send_response(206)
+            self.send_header("ETag", etag)
             self.send_header("Content-Range", f"bytes {first}-{int(first) + len(body) - 1}/{len(content)}")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -27,6 +27,10 @@ class ByteSource(ABC):
     def prefetch(self, ranges: list[tuple[int, int]]) -> None:  # noqa: B027 - nothing to do, for most
         """Say which ranges will be read."""
 
+    def forget(self) -> bool:
+        """Drop what was kept of it, where something is kept: True if reading it again may give other bytes."""
+        return False
+
 
 class LocalFile(ByteSource):
     """A file on disk, opened for each read: a walk over thousands of checkpoints holds no descriptors."""

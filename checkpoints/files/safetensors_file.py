@@ -54,7 +54,12 @@ class SafetensorsFile(Checkpoint):
 
     def _ranges(self) -> dict[str, tuple[Stored, int]]:
         if self._contents is None:
-            self._contents = table_of_contents(self.bytes)
+            try:
+                self._contents = table_of_contents(self.bytes)
+            except WeightsError:
+                if not self.bytes.forget():
+                    raise
+                self._contents = table_of_contents(self.bytes)  # a cache kept something else; fetched once more
         return self._contents
 
     def _table(self) -> Mapping[str, Stored]:

@@ -9,7 +9,7 @@ from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_folder import in_folder
 from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.files.torch_file import TorchFile
-from checkpoints.hub import Hub, HubBytes
+from checkpoints.hub import Hub
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import parsed_config
 from checkpoints.sources.step_folders import step_in
@@ -69,10 +69,10 @@ def open_revision(hub: Hub, repository: str, revision: str, commit: str) -> Chec
 
 
 def _open_file(hub: Hub, repository: str, commit: str, path: str) -> Checkpoint:
-    file = hub.files(repository, commit)[path]
+    source = hub.open(repository, commit, hub.files(repository, commit)[path])
     if path.endswith(".safetensors"):
-        return SafetensorsFile(HubBytes(hub, repository, commit, file))
-    checkpoint = TorchFile(hub.whole(repository, commit, file))
+        return SafetensorsFile(source)
+    checkpoint = TorchFile(source.whole())
     checkpoint.label = f"hub:{repository}@{commit[:8]}/{path}"
     return checkpoint
 
