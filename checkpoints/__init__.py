@@ -3,7 +3,7 @@
 from checkpoints import schedules
 from checkpoints.files import Checkpoint, WeightsError
 from checkpoints.files.checkpoint import Tensors
-from checkpoints.heads import Family, Heads, Weight
+from checkpoints.heads import Family, Heads, NoAttentionError, Weight
 from checkpoints.open import open_run
 from checkpoints.run import Run
 from checkpoints.writer import RunWriter
@@ -12,6 +12,7 @@ __all__ = [
     "Checkpoint",
     "Family",
     "Heads",
+    "NoAttentionError",
     "Run",
     "RunWriter",
     "Tensors",

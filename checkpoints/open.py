@@ -34,14 +34,14 @@ def open_run(
     *,
     revisions: str | None = None,
     config: Mapping[str, Any] | None = None,
-    family: Family | None = None,
+    family: Family | str | None = None,
     hub: "Hub | None" = None,
 ) -> Run:
     """Open a run; raises with what it looked for where there is none.
 
     config adds to, or replaces, what the source says of the model's shape, e.g. {"num_attention_heads": 12}. family
-    describes how an unknown architecture stores its attention weights. revisions (a pattern such as "step*") and hub
-    (server, cache, token) are for sources that begin with "hub:".
+    describes how an unknown architecture stores its attention weights, or is the name of a known one to insist on.
+    revisions (a pattern such as "step*") and hub (server, cache, token) are for sources that begin with "hub:".
     """
     if str(source).startswith("hub:"):
         from checkpoints.sources.hub import find

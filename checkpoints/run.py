@@ -72,8 +72,8 @@ class Run:
     """By name, how circuits are made of tensors that are not those of attention heads (see `checkpoints.circuits`)."""
     packages: Mapping[str, str] = field(default_factory=dict)
     read_metrics: Callable[[], pd.DataFrame] = metrics_table
-    family_override: Family | None = None
-    """How the attention weights are stored, where the caller had to say so."""
+    family_override: Family | str | None = None
+    """How the attention weights are stored, where the caller had to say so: a description, or the name of a family."""
     step_unit: str = "step"
     """What the steps count: "step" (updates), "epoch", "token", or "number" where the names do not say it."""
     notices: tuple[str, ...] = ()
@@ -220,7 +220,7 @@ class Run:
         if self.circuits:
             return ", ".join(self.circuits)
         is_cheap = "heads" in self.__dict__ or (len(self) > 0 and self._lists_cheaply())
-        return f"{self.heads} ({self.heads.family.name})" if is_cheap else "not looked for yet: run.heads"
+        return f"{self.heads} ({self.heads.name})" if is_cheap else "not looked for yet: run.heads"
 
     def _lists_cheaply(self) -> bool:
         return not self.source.startswith("hub:") and self.checkpoint(self.steps[-1]).lists_cheaply

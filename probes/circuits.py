@@ -7,13 +7,14 @@
     ov_folded    ov with the gains of the norms before (and, in OLMo 2, after) attention multiplied in
     qk_folded    qk with the gains of the norm before attention, and of query and key norms, multiplied in
     qk_at_8      qk as it is between a query and the key 8 positions before it, in models with rotary positions
+    qk_rotary    in latent attention the part of qk that carries positions, which qk itself leaves out
 
     mlp_in, mlp_gate, mlp_out, embed, unembed ... and any other matrix, as it is stored: names in `run.matrices`
     matrices     all of those; gains: the gains of all norms, each as one row
 
 Raw weights unless the name says otherwise. Folding takes the gains alone: what a norm divides by depends on the data,
-and the mean that LayerNorm subtracts stays in. A run with weights of another kind says itself what its circuits are
-(`Run.circuits`, as data: see `checkpoints.circuits`).
+and the mean that LayerNorm subtracts stays in. What cannot be folded or rotated is refused, with the reason. A run with
+weights of another kind says itself what its circuits are (`Run.circuits`, as data: see `checkpoints.circuits`).
 """
 
 import re
@@ -59,12 +60,14 @@ def qk_grouped(heads: Heads) -> Factored:
 
 def ov_folded(heads: Heads) -> Factored:
     """ov from normalised input to normalised output: diag(gain) W_V W_O diag(output gain)."""
+    _require_foldable(heads, "ov_folded")
     values = _scaled_rows(heads.W_V, heads.input_norm)
     return Factored(_expanded(values, heads.group), _scaled_rows(heads.W_O.mT, heads.output_norm).mT)
 
 
 def qk_folded(heads: Heads) -> Factored:
     """qk on normalised input: diag(gain) W_Q diag(query gain) diag(key gain) W_K^T diag(gain)."""
+    _require_foldable(heads, "qk_folded")
     query, key = heads.W_Q, heads.W_K
     if heads.query_norm is not None:
         query = query * heads.query_norm[:, None, :]
@@ -77,12 +80,23 @@ def qk_folded(heads: Heads) -> Factored:
 def qk_at(heads: Heads, offset: int) -> Factored:
     """W_Q R W_K^T between a query and the key `offset` positions before it."""
     if heads.rotary is None:
-        raise ValueError(
-            f"qk_at_{offset}: this model has no rotary positions, or no config that describes them, or a kind of them "
-            "that is not known here (default and linear are)"
-        )
-    rotation = heads.rotary.matrix(offset, heads.W_Q.shape[-1]).to(heads.W_Q.device)
-    return Factored(heads.W_Q.double() @ rotation, _expanded(heads.W_K, heads.group).mT.double())
+        raise ValueError(f"qk_at_{offset}: {heads.unrotatable or 'this model has no rotary positions'}")
+    query, key = (heads.W_Q, heads.W_K) if heads.W_Q_rotary is None else (heads.W_Q_rotary, heads.W_K_rotary)
+    assert key is not None
+    rotation = heads.rotary.matrix(offset, query.shape[-1]).to(query.device)
+    turned = query.double() @ rotation
+    across = _expanded(key, heads.W_Q.shape[0] // key.shape[0]).mT.double()
+    if heads.W_Q_rotary is None:
+        return Factored(turned, across)
+    whole = _expanded(heads.W_K, heads.group).mT.double()  # latent attention: the part without positions beside it
+    return Factored(torch.cat([heads.W_Q.double(), turned], -1), torch.cat([whole, across], -2))
+
+
+def qk_rotary(heads: Heads) -> Factored:
+    """In latent attention, the part of the score that carries positions, at distance zero."""
+    if heads.W_Q_rotary is None or heads.W_K_rotary is None:
+        raise ValueError("qk_rotary: only latent attention keeps positions apart from qk; here qk_at_N turns all of it")
+    return Factored(heads.W_Q_rotary, _expanded(heads.W_K_rotary, heads.W_Q.shape[0] // heads.W_K_rotary.shape[0]).mT)
 
 
 CIRCUITS: dict[str, Callable[[Heads], Factored]] = {
@@ -92,6 +106,7 @@ CIRCUITS: dict[str, Callable[[Heads], Factored]] = {
     "qk_grouped": qk_grouped,
     "ov_folded": ov_folded,
     "qk_folded": qk_folded,
+    "qk_rotary": qk_rotary,
 }
 
 
@@ -280,6 +295,11 @@ def _described(run: Run, description: Any, where: str) -> BuiltCircuit:
     checkpoint = run.representative_checkpoint()
     build = FromDescription(described_circuit(description, where))
     return BuiltCircuit(build, tuple(range(build(_shapes(checkpoint, checkpoint)).shape[0])))
+
+
+def _require_foldable(heads: Heads, circuit: str) -> None:
+    if heads.unfoldable:
+        raise ValueError(f"{circuit}: {heads.unfoldable}")
 
 
 def _expanded(matrices: Tensor, group: int) -> Tensor:

@@ -7,8 +7,7 @@ import torch
 import transformers
 
 from checkpoints.heads import find_heads
-from checkpoints.heads.families import FAMILIES
-from probes.circuits import ov, qk_at
+from probes.circuits import ov, ov_folded, qk_at, qk_folded
 from tests.tiny_transformers import GROUPED, MODELS, attention_of, build, stored
 
 
@@ -55,21 +54,48 @@ def normed(vectors, gain, over_all_heads):
     return vectors / (vectors.pow(2).mean(axes, keepdim=True) + 1e-6).sqrt() * gain[:, None].double()
 
 
-def test_every_family_named_in_the_table_of_hugging_face_models_is_tested_here():
-    tested = {family for _, _, family, _ in MODELS.values()}
-    assert {family.name for family in FAMILIES if family.model_types} - tested == {"transformer-lens bridge of gpt2"}
-
-
-def test_norms_and_rotation_are_not_guessed_for_relatives_that_share_the_names():
+def test_a_model_type_that_no_fitting_family_lists_is_refused_by_name_unless_the_caller_insists():
     model = build("llama")
-    config = model.config.to_dict()
-    for other in ("gemma", "cohere"):
-        heads = find_heads(stored(model.state_dict()), config | {"model_type": other}).read(model.state_dict(), 0)
-        assert heads.input_norm is None
-        with pytest.raises(ValueError, match="qk_at_3: this model has no rotary positions, or no config"):
-            qk_at(heads, 3)
+    config = model.config.to_dict() | {"model_type": "unheard_of"}
+    with pytest.raises(ValueError, match=r"model_type 'unheard_of'.*fit llama.*family='llama'"):
+        find_heads(stored(model.state_dict()), config)
+    layout = find_heads(stored(model.state_dict()), config, family="llama")
+    assert layout.notes == ("read as llama because the caller insisted: model_type is 'unheard_of'",)
+    heads = layout.read(model.state_dict(), 0)
+    assert torch.equal(heads.W_Q[1], model.model.layers[0].self_attn.q_proj.weight[8:16].T)
+    with pytest.raises(ValueError, match="qk_at_3: norms and rotation of llama were not checked for model_type 'unh"):
+        qk_at(heads, 3)
+    with pytest.raises(ValueError, match="qk_folded: norms and rotation of llama were not checked"):
+        qk_folded(heads)
+    with pytest.raises(ValueError, match=r"no family is called 'lama'; there are .*llama"):
+        find_heads(stored(model.state_dict()), config, family="lama")
+
+
+def test_norms_and_rotation_are_not_guessed_where_no_config_says_which_relative_it_is():
+    model = build("llama")
     bare = find_heads(stored(model.state_dict()), {"num_attention_heads": 4}).read(model.state_dict(), 0)
     assert bare.rotary is None
+    assert bare.input_norm is None
+    for refused in (lambda: qk_at(bare, 3), lambda: qk_folded(bare), lambda: ov_folded(bare)):
+        with pytest.raises(ValueError, match="no config says which model this is, and relatives of llama differ"):
+            refused()
+
+
+def test_a_tensor_inside_the_attention_that_a_family_does_not_account_for_is_a_refusal():
+    model = build("llama")
+    tensors = model.state_dict() | {f"model.layers.{i}.self_attn.lambda_q1": torch.ones(8) for i in (0, 1)}
+    for config in ({"num_attention_heads": 4}, model.config.to_dict()):
+        with pytest.raises(
+            ValueError, match=r"layer 0 holds model\.layers\.0\.self_attn\.lambda_q1 inside its attention"
+        ):
+            find_heads(stored(tensors), config)
+    del tensors["model.layers.0.self_attn.lambda_q1"]
+    layout = find_heads(stored(tensors), {"num_attention_heads": 4})
+    assert layout.layers == (0,)
+    assert "layers 1: layer 1 holds model.layers.1.self_attn.lambda_q1" in str(layout)
+
+
+def test_a_model_that_normalises_after_attention_has_nothing_to_fold():
     model = build("opt")
     after = model.config.to_dict() | {"do_layer_norm_before": False}
     assert find_heads(stored(model.state_dict()), after).read(model.state_dict(), 0).input_norm is None

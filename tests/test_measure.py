@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import probes
@@ -18,7 +18,7 @@ from probes.__main__ import app
 from probes.circuits import ov, qk
 from probes.matrices.factored import Factored
 from probes.measuring.catalogue import PROBES, Probe, ProbeValues
-from tests.walking_run import HEADS, LAYERS, STEPS, write_run
+from tests.walking_run import HEADS, LAYERS, STEPS, WIDTH, write_run
 
 PER_MATRIX = sum(probe.count for probe in PROBES.values())
 """Numbers of one head: one of each probe, and the marginalized rank for k = 0 .. 4."""
@@ -155,7 +155,14 @@ def test_several_horizons_in_one_pass_are_named_and_equal_separate_passes(run):
 
 def test_folded_circuits_carry_their_name_into_the_table(tmp_path):
     path = write_run(tmp_path / "walk", [0, 1])
+    with pytest.raises(ValueError, match=r"ov_folded: there is no h\.0\.ln_1\.weight, whose gains are to be folded in"):
+        probes.measure(open_run(path), circuits=("ov", "ov_folded"), probes=("norm",))
+    for file in path.glob("*.safetensors"):
+        tensors = load_file(file)
+        save_file(tensors | {f"h.{layer}.ln_1.weight": torch.full((WIDTH,), 2.0) for layer in range(LAYERS)}, file)
     table = probes.measure(open_run(path), circuits=("ov", "ov_folded"), probes=("norm",))
+    norms = {circuit: rows["value"].to_numpy() for circuit, rows in table.groupby("circuit")}
+    assert norms["ov_folded"] == pytest.approx(2 * norms["ov"])
     assert set(table["circuit"]) == {"ov", "ov_folded"}
     assert "ov_folded" in table.attrs["weight_processing"]
     with pytest.raises(ValueError, match="no circuit is called 'vo'"):
@@ -297,4 +304,4 @@ def test_the_command_measures_and_says_what_is_wrong(path, table, tmp_path):
     save_file({"mlp.weight": torch.zeros(3, 3)}, tmp_path / "step1.safetensors")
     result = run.invoke(app, ["measure", str(tmp_path / "step1.safetensors"), "-o", str(tmp_path / "t.parquet")])
     assert result.exit_code == 2
-    assert "has no attention in a layout known here" in result.output
+    assert "no attention here: no tensor is named as queries are" in result.output

@@ -1,10 +1,12 @@
 """Rotary positions: query and key are turned, pair of dimensions by pair, by an angle that grows with the position.
 
 Only the difference of positions matters: q at position m and k at position n meet as q^T R(n - m) k. Models differ in
-which dimensions make a pair: d and d + r/2 (`halves`: NeoX, Llama) or 2d and 2d + 1 (`pairs`: GPT-J); and in how many
-of the dimensions of a head, r, are turned at all.
+which dimensions make a pair: d and d + r/2 (`halves`: NeoX, Llama) or 2d and 2d + 1 (`pairs`: GPT-J); in how many of
+the dimensions of a head, r, are turned at all; and in how frequencies are stretched for longer texts (linear, llama3,
+yarn). Yarn also lengthens what it turns, by the same factor in query and key.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,44 +15,132 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+Pairing = Literal["halves", "pairs"]
+
 
 @dataclass(frozen=True)
 class Rotary:
-    """The rotation of one model: base of the frequencies, dimensions that turn, and how they are paired."""
+    """The rotation of one layer: radians per position of each pair, how dimensions are paired, and their stretch."""
 
-    base: float
-    dimensions: int
-    pairing: Literal["halves", "pairs"]
-    stretch: float = 1.0
+    frequencies: tuple[float, ...]
+    pairing: Pairing
+    factor: float = 1.0
+    """What the turned dimensions of query and of key are multiplied with."""
+
+    @property
+    def dimensions(self) -> int:
+        """How many dimensions of a head turn."""
+        return 2 * len(self.frequencies)
 
     def matrix(self, offset: int, d_head: int) -> Float64[Tensor, "d_head d_head"]:
         """R(-offset), so that q^T matrix k is the score of a key `offset` positions before its query."""
-        half = self.dimensions // 2
-        angles = -offset / self.stretch * self.base ** (-torch.arange(half, dtype=torch.float64) / half)
+        half = len(self.frequencies)
+        angles = -offset * torch.tensor(self.frequencies, dtype=torch.float64)
         first, second = torch.arange(half), torch.arange(half) + half
         if self.pairing == "pairs":
             first, second = 2 * torch.arange(half), 2 * torch.arange(half) + 1
         rotation = torch.eye(d_head, dtype=torch.float64)
-        rotation[first, first] = rotation[second, second] = angles.cos()
-        rotation[second, first], rotation[first, second] = angles.sin(), -angles.sin()
+        rotation[first, first] = rotation[second, second] = angles.cos() * self.factor**2
+        rotation[second, first], rotation[first, second] = (
+            angles.sin() * self.factor**2,
+            -angles.sin() * self.factor**2,
+        )
         return rotation
 
 
 _KEYS = ("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct", "rotary_dim")
 
 
-def rotary_of(config: Mapping[str, Any], pairing: Literal["halves", "pairs"], d_head: int) -> Rotary:
-    """The rotation that a model's config describes, in the words of older and newer configs."""
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: int = 0) -> Rotary:
+    """The rotation of a layer that a model's config describes, in the words of older and newer configs.
+
+    Raises ValueError with the reason where it describes none, or one that is not known here.
+    """
     if not config.get("model_type") and not any(key in config for key in _KEYS):
         raise ValueError("no config says how positions are rotated")
-    if any(isinstance(value, Mapping) for value in scaling.values()):
-        raise ValueError("layers with rotations of their own are not known here")
-    settings = {**config, **scaling}
+    if _is_unrotated(config, layer):
+        return Rotary((), pairing)
+    settings = _settings(config, layer)
     kind = settings.get("rope_type") or settings.get("type") or "default"
-    if kind not in ("default", "linear"):
-        raise ValueError(f"rotary positions of type {kind!r} are not known here; default and linear are")
-    base = settings.get("rope_theta") or settings.get("rotary_emb_base") or 10_000.0
+    base = float(settings.get("rope_theta") or settings.get("rotary_emb_base") or 10_000.0)
     fraction = settings.get("partial_rotary_factor") or settings.get("rotary_pct") or 1.0
     dimensions = config.get("rotary_dim") or int(d_head * fraction)
-    return Rotary(float(base), dimensions, pairing, float(settings.get("factor") or 1) if kind == "linear" else 1.0)
+    if not isinstance(dimensions, int) or dimensions % 2 or not 0 < dimensions <= d_head:
+        raise ValueError(f"{dimensions} rotary dimensions in heads of {d_head}")
+    plain = base ** (-torch.arange(dimensions // 2, dtype=torch.float64) * 2 / dimensions)
+    if kind == "default":
+        return Rotary(tuple(plain.tolist()), pairing)
+    if kind == "proportional":  # as if all dimensions turned, but the slowest of them not at all
+        exponents = torch.arange(d_head // 2, dtype=torch.float64) * 2 / d_head
+        turning = torch.arange(d_head // 2) < int(fraction * d_head // 2)
+        return Rotary(tuple((base**-exponents * turning / float(settings.get("factor") or 1)).tolist()), pairing)
+    if kind == "linear":
+        return Rotary(tuple((plain / float(settings["factor"])).tolist()), pairing)
+    if kind == "llama3":
+        return Rotary(tuple(_llama3(plain, settings).tolist()), pairing)
+    if kind == "yarn":
+        frequencies, factor = _yarn(plain, settings, config, base, dimensions)
+        return Rotary(tuple(frequencies.tolist()), pairing, factor)
+    raise ValueError(
+        f"rotary positions of type {kind!r} depend on the length of the text, or are not known here; default, linear, "
+        "llama3, yarn and proportional are"
+    )
+
+
+def _is_unrotated(config: Mapping[str, Any], layer: int) -> bool:
+    """Whether a model that leaves some layers without positions lists this one among them (a 0 in its list)."""
+    listed = config.get("no_rope_layers")
+    return isinstance(listed, list | tuple) and layer < len(listed) and not listed[layer]
+
+
+def _settings(config: Mapping[str, Any], layer: int) -> dict[str, Any]:
+    """All that is said of this layer's rotation."""
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kinds = config.get("layer_types")
+    by_kind = {key: value for key, value in scaling.items() if isinstance(value, Mapping)}
+    if not by_kind and config.get("rope_local_base_freq") is None:
+        return {**config, **scaling}
+    if not isinstance(kinds, list | tuple) or layer >= len(kinds):
+        raise ValueError("layers have rotations of their own, and no layer_types in the config says which layer which")
+    if by_kind:
+        if kinds[layer] not in by_kind:
+            raise ValueError(f"the config describes no rotation for layers of type {kinds[layer]!r}")
+        return {**config, **by_kind[kinds[layer]]}
+    if kinds[layer] == "sliding_attention":  # as Gemma 3 was first written
+        return {**config, "rope_theta": config["rope_local_base_freq"], "rope_type": "default"}
+    return {**config, **scaling}
+
+
+def _llama3(plain: Tensor, settings: Mapping[str, Any]) -> Tensor:
+    """Slow frequencies divided by the factor, fast ones left, and between them a blend (Llama 3.1)."""
+    factor, low, high = (float(settings[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    turns = float(settings["original_max_position_embeddings"]) * plain / (2 * math.pi)
+    blend = ((turns - low) / (high - low)).clamp(0, 1)
+    return (1 - blend) * plain / factor + blend * plain
+
+
+def _yarn(
+    plain: Tensor, settings: Mapping[str, Any], config: Mapping[str, Any], base: float, dimensions: int
+) -> tuple[Tensor, float]:
+    """Fast frequencies left, slow ones divided by the factor, a ramp between; and the attention factor (YaRN)."""
+    length = settings.get("original_max_position_embeddings") or config["max_position_embeddings"]
+    factor = settings.get("factor") or config["max_position_embeddings"] / length
+    low, high = (
+        dimensions * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
+        for turns in (settings.get("beta_fast") or 32, settings.get("beta_slow") or 1)
+    )
+    if settings.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dimensions - 1)
+    places = torch.arange(dimensions // 2, dtype=torch.float64)
+    ramp = ((places - low) / ((high - low) or 0.001)).clamp(0, 1)
+    frequencies = plain / factor * ramp + plain * (1 - ramp)
+    given, scale, scale_all = (settings.get(key) for key in ("attention_factor", "mscale", "mscale_all_dim"))
+    if given is None:
+        given = _length(factor, scale) / _length(factor, scale_all) if scale and scale_all else _length(factor, 1.0)
+    return frequencies, float(given)
+
+
+def _length(factor: float, scale: float) -> float:
+    """How much longer YaRN makes query and key."""
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0

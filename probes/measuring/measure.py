@@ -197,6 +197,7 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
         "drift_over": {f"drift{added}": stretch for added, stretch in plan.stretches.items()},
         "source": run.source,
         "family": run.family if run.circuits else _layout_name(run),
+        **_said_of_heads(run, plan),
         "circuits": list(plan.circuits),
         "removed": {probe.name: probe.count - 1 for probe in plan.probes}.get("marginalized_effective_rank"),
         "weight_processing": f"raw weights, but {', '.join(folded)} as their names say"
@@ -208,9 +209,17 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
     }
 
 
+def _said_of_heads(run: Run, plan: Plan) -> dict[str, Any]:
+    """What was found and not measured, and what one has to know of the heads that were; nothing where all is plain."""
+    if not any(isinstance(circuit, HeadCircuit) for circuit in plan.circuits.values()):
+        return {}
+    said = {"left_out": list(run.heads.left_out), "notes": list(run.heads.notes)}
+    return {key: lines for key, lines in said.items() if lines}
+
+
 def _layout_name(run: Run) -> str:
     try:
-        return run.heads.family.name
+        return run.heads.name
     except ValueError:
         return run.family
 

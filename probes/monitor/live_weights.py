@@ -9,7 +9,7 @@ from torch import Tensor
 
 from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_memory import InMemory, is_sharded
-from checkpoints.heads.find import HEAD_COUNTS
+from checkpoints.heads.configs import knows_heads
 
 Model = torch.nn.Module | Callable[[], dict[str, Tensor]]
 """A module, or a function that gives names and tensors as they are now."""
@@ -56,7 +56,7 @@ class LiveWeights:
         for module in _modules(self.model):
             for attribute in ("config", "cfg", "hparams"):
                 found = _as_dict(getattr(module, attribute, None))
-                if any(isinstance(found.get(key), int) for key in HEAD_COUNTS):
+                if knows_heads(found):
                     return found
         return {}
 
