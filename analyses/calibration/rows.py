@@ -1,0 +1,88 @@
+"""From outcomes to the table that ships, `probes/series/calibration.csv`: a row for each kind of record."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from analyses.calibration.judge import TRANSITIONS, Outcome, Rate, coverage, false_alarms, recall, timing_errors
+from probes.series.calibration import COLUMNS
+
+N_BANDS = ((20, 29), (30, 49), (50, 99), (100, 199), (200, 299), (300, 999), (1000, 2999), (3000, 1_000_000))
+RHO_BANDS = ((0.0, 0.25), (0.25, 0.65), (0.65, 0.9))
+SPACING = {
+    "dense": "uniform",
+    "2000 uniform": "uniform",
+    "200 uniform": "uniform",
+    "100 uniform": "uniform",
+    "50 uniform": "uniform",
+    "30 uniform": "uniform",
+    "300 log-spaced": "log-spaced",
+    "log50": "log-spaced",
+    "pythia": "mixed",
+    "uniform": "uniform",
+    "log-spaced": "log-spaced",
+}
+"""How each schedule of the campaign is sampled."""
+
+
+def table_of_rows(outcomes: Sequence[Outcome], release: str) -> pd.DataFrame:
+    """False alarms from the smooth drifts, everything else from the shapes in which something happens."""
+    nothing = [o for o in outcomes if o.cell.startswith("level/")]
+    something = [o for o in outcomes if o.cell.startswith(("truth/", "dips/"))]
+    found = []
+    for schedule in ("uniform", "log-spaced", "mixed"):
+        for n_band in N_BANDS:
+            for rho_band in RHO_BANDS:
+                quiet = [o for o in nothing if _in(o, schedule, n_band, rho_band)]
+                if all(o.refused for o in quiet):  # never looked at: there is nothing to be entitled to
+                    continue
+                eventful = [o for o in something if _in(o, schedule, n_band, rho_band)]
+                bands = (schedule, n_band, rho_band)
+                found += [_row(what, bands, quiet, eventful, release) for what in ("any", *TRANSITIONS)]
+    return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def _in(outcome: Outcome, schedule: str, n: tuple[int, int], rho: tuple[float, float]) -> bool:
+    """Mixed records are one band of n: there is one such schedule."""
+    fits = SPACING[outcome.schedule] == schedule and n[0] <= outcome.values <= n[1]
+    return fits and (rho[0] <= outcome.memory < rho[1] or outcome.memory == rho[1] == RHO_BANDS[-1][1])
+
+
+def _row(
+    what: str,
+    bands: tuple[str, tuple[int, int], tuple[float, float]],
+    quiet: Sequence[Outcome],
+    eventful: Sequence[Outcome],
+    release: str,
+) -> dict:
+    schedule, (n_low, n_high), (rho_low, rho_high) = bands
+    kinds = TRANSITIONS if what == "any" else (what,)
+    alarms = false_alarms(quiet, kinds)
+    about = [o for o in eventful if any(truth.kind in kinds for truth in o.truths)]
+    found = recall(about, kinds=kinds)
+    covered = coverage(about) if what != "any" else coverage(eventful)
+    errors = timing_errors(about)
+    n_high_name = f"{n_high}" if n_high < N_BANDS[-1][1] else "more"
+    return {
+        "id": f"{what}/{schedule}/n{n_low}-{n_high_name}/rho{rho_low:g}-{rho_high:g}",
+        "what": what,
+        "schedule": schedule,
+        "n_low": n_low,
+        "n_high": n_high,
+        "rho_low": rho_low,
+        "rho_high": rho_high,
+        "series": alarms.of,
+        **_numbers("false_alarm", alarms, "false_alarm_rate"),
+        "transitions": found.of,
+        **_numbers("recall", found, "recall"),
+        **_numbers("coverage", covered, "coverage"),
+        "timing_error": round(float(np.median(errors)), 4) if len(errors) else float("nan"),
+        "release": release,
+    }
+
+
+def _numbers(prefix: str, rate: Rate, name: str) -> dict[str, float]:
+    if not rate.of:
+        return {name: float("nan"), f"{prefix}_low": float("nan"), f"{prefix}_high": float("nan")}
+    return {name: round(rate.value, 4), f"{prefix}_low": round(rate.low, 4), f"{prefix}_high": round(rate.high, 4)}
