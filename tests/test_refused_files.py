@@ -72,6 +72,11 @@ BROKEN = {
     "trailing bytes": (good() + b"extra", "followed by something else"),
     "a dtype that is a list": (with_table({"a": {**ENTRY, "dtype": ["F32"]}}, b"\0" * 8), "dtype"),
     "brackets without end": (with_table("[" * 200_000), "not JSON"),
+    "offsets beyond files": (with_table({"a": {**ENTRY, "data_offsets": [0, 10**25]}}, b"\0" * 8), "a file can hold"),
+    "a shape of many digits": (with_table({"a": {**ENTRY, "shape": [10**4000] * 90}}, b"\0" * 8), "a file can hold"),
+    "digits without end": (with_table('{"a": ' + "9" * 5000 + "}", b""), "not JSON"),
+    "not text": (with_table("{}")[:8] + b"\xff\xfe", "not JSON"),
+    "lists without end": (with_table('{"a": [' + "[]," * 300_000 + "[]]}", b""), "far more entries"),
     "no offsets": (with_table({"a": {"dtype": "F32"}}, b""), "not described by"),
 }  # fmt: skip
 
@@ -85,6 +90,19 @@ def test_a_broken_safetensors_file_is_refused_by_name(tmp_path, fault):
     with pytest.raises(WeightsError, match=rf"step1\.safetensors cannot be read: .*{reason}"):
         _ = run.checkpoint(1).stored
     assert torch.equal(run.checkpoint(2)["w"], torch.arange(6.0).reshape(2, 3))
+
+
+def test_tens_of_thousands_of_names_are_compared_in_linear_time(tmp_path):
+    """One name is there twice; comparing all with all took 7 s for these, and grew with the square."""
+    import time
+
+    names = [f"name{i}" for i in range(20_000)] + ["name19999"]
+    text = "{" + ",".join(f'"{name}": {json.dumps(ENTRY)}' for name in names) + "}"
+    (tmp_path / "model.safetensors").write_bytes(with_table(text))
+    start = time.process_time()
+    with pytest.raises(WeightsError, match="lists 'name19999' twice"):
+        _ = open_run(tmp_path).checkpoint(0).stored
+    assert time.process_time() - start < 2
 
 
 def test_whole_files_are_read_as_the_formats_own_library_reads_them(tmp_path):
@@ -198,8 +216,9 @@ def test_an_index_that_lies_is_refused_and_the_shards_alone_can_be_read(tmp_path
     index.write_text(json.dumps({"weight_map": table["weight_map"] | {"x": "model-00009-of-00003.safetensors"}}))
     with pytest.raises(WeightsError, match=r"names model-00009-of-00003\.safetensors, which is not there"):
         open_run(folder)
-    for nonsense in ("{", "[]", '{"weight_map": 3}', '{"weight_map": {}}'):
-        index.write_text(nonsense)
+    deep = '{"weight_map": ' + "[" * 100_000
+    for nonsense in ("{", "[]", '{"weight_map": 3}', '{"weight_map": {}}', deep, "\ud800"):
+        index.write_text(nonsense, errors="surrogatepass")
         with pytest.raises(WeightsError, match=r"is not an index of shards|names no shard"):
             open_run(folder)
     index.unlink()

@@ -78,6 +78,12 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
     def _prefetch(self, raw_names: list[str]) -> None:
         """The same, by the names in the file."""
 
+    def verify(self) -> None:
+        """Compare what is stored with the checksums that the file has of it; a format without any has nothing to say.
+
+        Reads all of the file. Raises WeightsError where they differ.
+        """
+
     @cached_property
     def stored(self) -> dict[str, Stored]:
         """What there is: dtype, shape and file of every tensor; nothing is read for it but the table of contents."""

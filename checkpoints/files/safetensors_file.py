@@ -24,6 +24,9 @@ from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError
 LONGEST_TABLE = 100_000_000
 """Bytes; the limit that the format's own library sets."""
 
+DIMENSIONS, LARGEST = 64, 1 << 62
+"""What a shape may have, and a number in it."""
+
 DTYPES = {
     "BOOL": torch.bool,
     "U8": torch.uint8,
@@ -105,10 +108,11 @@ def table_of_contents(source: ByteSource) -> dict[str, tuple[Stored, int]]:
             else "it is cut short, or not a safetensors file"
         )
         raise _refused(source, f"its table of contents would be {length} bytes long in a file of {size}; {hint}")
+    text = source.read(8, 8 + length).tobytes()
+    if 80 * (text.count(b"[") + text.count(b"{")) + 40 * text.count(b",") > 16_000_000 + 4 * size:
+        raise _refused(source, "its table of contents has far more entries than a file of this size should")
     try:
-        table = json.loads(
-            source.read(8, 8 + length).tobytes(), object_pairs_hook=lambda pairs: _each_once(source, pairs)
-        )
+        table = json.loads(text, object_pairs_hook=lambda pairs: _each_once(source, pairs))
     except WeightsError:
         raise
     except (ValueError, RecursionError) as error:
@@ -142,8 +146,9 @@ def _entry(source: ByteSource, name: str, entry: Any) -> tuple[Stored, int, int]
         numbers = [*shape, start, stop]
     except (KeyError, TypeError, ValueError):
         raise _refused(source, f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise _refused(source, f"tensor {name!r}: shape {shape}, bytes {start} to {stop} are not all whole numbers")
+    if len(shape) > DIMENSIONS or not all(type(number) is int and 0 <= number < LARGEST for number in numbers):
+        told = f"shape {str(shape)[:200]}, bytes {str(start)[:40]} to {str(stop)[:40]}"
+        raise _refused(source, f"tensor {name!r}: {told} are not all whole numbers that a file can hold")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise _refused(source, f"tensor {name!r} has dtype {dtype!r}; known are {', '.join(DTYPES)}")
     stored = Stored(DTYPES[dtype], tuple(shape), source.label)
@@ -155,8 +160,9 @@ def _entry(source: ByteSource, name: str, entry: Any) -> tuple[Stored, int, int]
 def _each_once(source: ByteSource, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _refused(source, f"it lists {next(name for name in names if names.count(name) > 1)!r} twice")
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise _refused(source, f"it lists {twice!r} twice")
     return table
 
 

@@ -59,6 +59,11 @@ class Shards(Checkpoint):
     def _read(self, name: str) -> Tensor:
         return self.shards[self._places[name]]._read(name)
 
+    def verify(self) -> None:
+        """Compare every shard with its checksums."""
+        for shard in self.shards.values():
+            shard.verify()
+
     def _prefetch(self, raw_names: list[str]) -> None:
         by_shard: dict[str, list[str]] = {}
         for name in raw_names:
@@ -72,8 +77,11 @@ def weight_map_of(text: str | bytes, label: str) -> dict[str, str]:
     try:
         weight_map: Any = json.loads(text)["weight_map"]
         files = {str(file) for file in weight_map.values()}
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise WeightsError(f"{label} is not an index of shards: {error!r}") from None
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(
+            f"{label} is not an index of shards: {str(error)[:200] or type(error).__name__}. "
+            "Copy it again or delete it, to go by the shards alone"
+        ) from None
     if not files:
         raise WeightsError(f"{label} names no shard")
     for file in files:
