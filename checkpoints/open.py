@@ -2,13 +2,18 @@
 
 open_run("runs/mine")                                     our run directory
 open_run("output")                                        Hugging Face Trainer: output/checkpoint-500/ ...
-open_run("pythia")                                        folders or files with the step in their names
+open_run("pythia")                                        folders or files with the step in their names, or below
+open_run("mine", steps="model_{step}.pth")                the same where the names leave it open
+open_run("olmo", revisions="stage1-*")                    only some of them
+open_run("mine", metrics="wandb_export.csv")              with metrics that lie elsewhere
 open_run("model.safetensors"), open_run("ckpt.pt")        one checkpoint, sharded or not
 open_run("hub:EleutherAI/pythia-70m", revisions="step*")  a hub repository with one revision per step
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +21,10 @@ from checkpoints.files.checkpoint import abridged
 from checkpoints.heads.layout import Family
 from checkpoints.run import Run
 from checkpoints.sources import run_directory, step_folders, trainer_output, transformer_lens
+from checkpoints.sources.below import find_below
+from checkpoints.sources.metrics.files import Metrics, read_metrics
+from checkpoints.sources.sequence import matching
+from checkpoints.sources.stated import Steps, stated_run
 
 if TYPE_CHECKING:
     from checkpoints.hub import Hub
@@ -23,8 +32,8 @@ if TYPE_CHECKING:
 FOLDERS = (
     (run_directory.find, "a run directory (run.json)"),
     (trainer_output.find, "Hugging Face Trainer output (checkpoint-500/ ...)"),
-    (step_folders.find, "folders or files with a step in their names (step1000/, model-step1000.pt ...)"),
     (transformer_lens.find, "a TransformerLens repository (checkpoints/*_1000.pth)"),
+    (step_folders.find, "folders or files with a number in their names (step1000/, model_1000.pt ...), here or below"),
     (step_folders.find_single, "one checkpoint (*.safetensors, *.pt, *.pth, *.bin, *.ckpt, sharded or not)"),
 )
 
@@ -33,38 +42,86 @@ def open_run(
     source: str | Path,
     *,
     revisions: str | None = None,
+    steps: Steps | None = None,
+    metrics: Metrics | Sequence[Metrics] | None = None,
     config: Mapping[str, Any] | None = None,
     family: Family | str | None = None,
     hub: "Hub | None" = None,
 ) -> Run:
-    """Open a run; raises with what it looked for where there is none.
+    """Open a run; raises with what it looked for where there is none. What a reader must know of it is warned of.
+
+    revisions is a pattern of names, or several ("stage1-*,stage2-ingredient1-*"): of revisions of a hub's repository,
+    of files and folders on a disk. steps says which files are which steps: a pattern ("model_{step}.pth"; {epoch} and
+    {tokens} say that the numbers are such), a regular expression with one group, a function of the path, or {step:
+    path}. metrics are a CSV, JSON lines, event files or a DataFrame, where they do not lie beside the checkpoints;
+    several are segments of one run.
 
     config adds to, or replaces, what the source says of the model's shape, e.g. {"num_attention_heads": 12}. family
-    describes how an unknown architecture stores its attention weights, or is the name of a known one to insist on.
-    revisions (a pattern such as "step*") and hub (server, cache, token) are for sources that begin with "hub:".
+    describes how an unknown architecture stores its attention weights, or is the name of a known one to insist on. hub
+    (server, cache, token) is for sources that begin with "hub:".
     """
     if str(source).startswith("hub:"):
         from checkpoints.sources.hub import find
 
+        if steps is not None:
+            raise ValueError("steps= is for folders on a disk; for a hub's repository say revisions=")
         run = find(str(source).removeprefix("hub:"), revisions or "*", hub)
-    elif revisions is not None or hub is not None:
-        raise ValueError(f"revisions and hub are for sources that begin with 'hub:', {str(source)!r} does not")
+    elif hub is not None:
+        raise ValueError(f"hub is for sources that begin with 'hub:', {str(source)!r} does not")
     else:
-        run = _on_disk(Path(source))
+        run = _on_disk(_existing(Path(source)), revisions, steps)
+    for notice in run.notices:
+        warnings.warn(notice, stacklevel=2)
     if config:
         run = replace(run, config={**run.config, **config})
+    if metrics is not None:
+        run = replace(run, read_metrics=partial(read_metrics, metrics, run.step_unit))
     return replace(run, family_override=family) if family else run
 
 
-def _on_disk(path: Path) -> Run:
+def _existing(path: Path) -> Path:
     if not path.exists():
         hint = "" if path.is_absolute() or str(path).count("/") != 1 else f" For a hub repository write 'hub:{path}'."
         raise FileNotFoundError(f"{path} does not exist.{hint}")
-    path = path.absolute()  # a worker may be somewhere else
-    for find, _ in FOLDERS[-1:] if path.is_file() else FOLDERS:
+    return path.absolute()  # a worker may be somewhere else
+
+
+def _on_disk(path: Path, pattern: str | None, steps: Steps | None) -> Run:
+    if steps is not None:
+        return _selected(stated_run(path, steps), pattern)
+    if path.is_file():
+        run = step_folders.find_single(path)
+        if run is None:
+            endings = "*.safetensors, *.pt, *.pth, *.pth.tar, *.bin, *.ckpt"
+            raise ValueError(f"{path} is no file of weights by its ending; one of {endings} is expected, or a folder")
+        return run
+    found = partial(_numbered, pattern=pattern)
+    run = found(path) or find_below(path, found) or step_folders.find_single(path)
+    if run is None:
+        if not any(path.iterdir()):
+            raise ValueError(f"{path} is empty: a folder of checkpoints is expected")
+        inside = abridged(sorted(entry.name for entry in path.iterdir()))
+        looked_for = "; ".join(what for _, what in FOLDERS)
+        chosen = f" that matches {pattern!r}" if pattern else ""
+        raise ValueError(f"{path} is not a run{chosen} (it holds {inside}). Looked for: {looked_for}")
+    return run
+
+
+def _numbered(path: Path, pattern: str | None) -> Run | None:
+    """The run of several steps that a folder is, None if it is none."""
+    for find, _ in FOLDERS[:-2]:
         run = find(path)
         if run is not None:
-            return run
-    inside = abridged(sorted(entry.name for entry in path.iterdir())) if path.is_dir() else "a file"
-    looked_for = "; ".join(what for _, what in FOLDERS)
-    raise ValueError(f"{path} is not a run (it holds {inside}). Looked for: {looked_for}")
+            return _selected(run, pattern)
+    return step_folders.find(path, pattern)
+
+
+def _selected(run: Run, pattern: str | None) -> Run:
+    """Only the checkpoints whose names match."""
+    if pattern is None:
+        return run
+    names = {Path(entry.label).name for entry in run.entries}
+    wanted = {*matching(names, pattern)}
+    if not wanted:
+        raise ValueError(f"{run.source} holds nothing that matches {pattern!r}: {abridged(sorted(names))}")
+    return replace(run, entries=[entry for entry in run.entries if Path(entry.label).name in wanted])

@@ -204,8 +204,9 @@ def test_what_is_damaged_or_no_run_is_a_line_in_the_view(tmp_path):
     snapshot = Reader(path, measures=False).poll()
     assert snapshot.last_step == 7
     assert snapshot.problems == ("metrics.jsonl: 2 damaged lines are left out",)
-    (tmp_path / "notes.txt").write_text("")
-    assert "is not a run (it holds notes.txt" in shown(Reader(tmp_path, measures=False).poll())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("")
+    assert "is not a run (it holds notes.txt" in shown(Reader(tmp_path / "other", measures=False).poll())
 
 
 def test_one_listing_a_poll(tmp_path, monkeypatch):

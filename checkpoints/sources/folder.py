@@ -39,6 +39,11 @@ def weights_in(path: Path) -> Checkpoint | None:
     return in_folder(names, str(path), lambda name: (path / name).read_bytes(), inside)
 
 
+def is_weights_file(name: str) -> bool:
+    """Whether a file is one of weights, by its ending: `model.safetensors`, `model.pth.tar`."""
+    return name.endswith((*FILE_SUFFIXES, ".pth.tar"))
+
+
 def opener(path: Path) -> partial[Checkpoint]:
     """How to open what is at this path, later."""
     return partial(open_folder if path.is_dir() else open_file, path)

@@ -1,69 +1,175 @@
-"""Checkpoints with the step in their names, many in a folder or one by itself.
+"""Checkpoints with a number in their names, many in a folder or one by itself.
 
-`step1000/`, `pythia-step-1000/`, `model-step1000.pt` ... Where a name counts several things, `names.WORDS` says which
-is the step; a checkpoint by itself whose name counts nothing has the step that it records, or 0.
+`step1000/`, `model_10.pth`, `epoch=0-step=100.ckpt`, `10/` ... What the names say is read in `sources.names`, which of
+them are the run is decided in `sources.sequence`. A checkpoint by itself whose name counts nothing has the step that it
+records, or 0.
 """
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from checkpoints.files import Checkpoint, WeightsError
+from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.run import Entry, Run
-from checkpoints.sources.folder import FILE_SUFFIXES, config_beside, open_file, opener, weights_in
-from checkpoints.sources.names import step_in
+from checkpoints.sources.folder import config_beside, is_weights_file, open_file, opener, weights_in
+from checkpoints.sources.metrics.beside import metrics_beside
+from checkpoints.sources.names import EPOCH, NUMBER, STEP, believed, counts_in, stem, step_in
+from checkpoints.sources.sequence import NamedRun, matching, run_in_names
 
 
-def find(path: Path) -> Run | None:
-    """The run in a folder of steps, None if nothing in it is called a step."""
-    found = []
-    for entry in path.iterdir():
-        step = step_in(entry.name)
-        if (
-            step is not None
-            and not BESIDE_WEIGHTS.search(entry.name)
-            and (entry.is_dir() or entry.suffix in FILE_SUFFIXES)
-        ):
-            found.append((step, entry))
-    if not found or (len(found) == 1 and found[0][1].is_dir() and weights_in(path) is not None):
-        return None  # none, or one checkpoint that keeps its optimizer in a folder of that name
-    found.sort()
-    last = found[-1][1]
-    config = config_beside(*(entry for _, entry in reversed(found) if entry.is_dir()), path)
-    if not config and last.is_file():
-        config = config_in(last)
+def find(path: Path, pattern: str | None = None) -> Run | None:
+    """The run in a folder of numbered checkpoints, None if nothing in it is one. pattern: of their names, "step*"."""
+    names = matching(_candidates(path), pattern)
+    try:
+        found = run_in_names(
+            names,
+            lambda steps: f'open_run("{path}", steps="{steps}")',
+            lambda revisions: f'open_run("{path}", revisions="{revisions}")',
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not found.placed:
+        return None
+    if len(found.placed) == 1 and (path / found.placed[0].name).is_dir() and _whole(path) is not None:
+        return None  # one checkpoint that keeps its optimizer in a folder of that name
+    return run_of(path, found)
+
+
+def run_of(path: Path, found: NamedRun) -> Run:
+    """The run of these names in a folder."""
+    entries = [
+        Entry(
+            one.step,
+            str(path / one.name),
+            opener(path / one.name),
+            stage=one.stage,
+            stage_step=one.stage_step,
+            tokens=one.tokens,
+        )
+        for one in found.placed
+    ]
+    places = [path / one.name for one in found.placed]
+    config = config_beside(*(place for place in reversed(places) if place.is_dir()), path)
+    if not config:
+        config = config_in(places[-1])
+    unit = _unit_inside(entries) if found.unit == NUMBER else found.unit
     return Run(
         source=str(path),
         name=path.resolve().name,
-        entries=[Entry(step, str(entry), opener(entry)) for step, entry in found],
+        entries=entries,
         family=config.get("model_type", "unknown"),
         config=config,
+        read_metrics=metrics_beside(path, unit),
+        step_unit=unit,
+        notices=(*unit_notices(path.resolve().name, unit), *found.notices, *left_out(found.left_out)),
     )
+
+
+def unit_notices(name: str, unit: str) -> tuple[str, ...]:
+    """What to say where numbers are no updates."""
+    if unit in (STEP, NUMBER):
+        return ()
+    return (
+        f"{name}: the numbers in the names are {unit}s and not updates. run.step_unit says so; `step` is the {unit}",
+    )
+
+
+def left_out(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What to say of weights that lie beside the run."""
+    return (f"left out, not among the numbered checkpoints of the run: {abridged(list(names))}",) if names else ()
+
+
+def _candidates(path: Path) -> Iterator[str]:
+    """Names of what may be a checkpoint: files of weights, folders whose names count something or that hold weights."""
+    for entry in sorted(path.iterdir()):
+        if BESIDE_WEIGHTS.search(entry.name) or entry.name.startswith("."):
+            continue
+        if entry.is_file():
+            if is_weights_file(entry.name):
+                yield entry.name
+        elif entry.is_dir() and (believed(counts_in(entry.name)) or _whole(entry) is not None):
+            yield entry.name
+
+
+def _whole(folder: Path) -> Checkpoint | None:
+    """The one checkpoint in a folder; None where there is none, or several."""
+    try:
+        return weights_in(folder)
+    except (OSError, ValueError):
+        return None
+
+
+def _unit_inside(entries: list[Entry]) -> str:
+    """What numbers count that have no word, by what the checkpoints themselves record."""
+    recorded = [_recorded(entry) for entry in {entries[0].step: entries[0], entries[-1].step: entries[-1]}.values()]
+    if all(entry.step == steps for entry, (steps, _) in recorded):
+        return STEP
+    if all(epoch is not None and abs(entry.step - epoch) <= 1 for entry, (_, epoch) in recorded):
+        return EPOCH
+    return NUMBER
+
+
+def _recorded(entry: Entry) -> tuple[Entry, tuple[int | None, int | None]]:
+    """The step and the epoch that a checkpoint records, None for what it does not."""
+    try:
+        checkpoint = entry.open()
+        return entry, (checkpoint.recorded_step, _recorded_epoch(checkpoint))
+    except (OSError, ValueError):
+        return entry, (None, None)
+
+
+def _recorded_epoch(checkpoint: Checkpoint) -> int | None:
+    content = getattr(checkpoint, "_content", None)
+    epoch = content.get("epoch") if isinstance(content, Mapping) else None
+    return epoch if type(epoch) is int else None
 
 
 def find_single(path: Path) -> Run | None:
     """One checkpoint, a file or a folder, as a run of one step: that of its name, of its content, or 0."""
     if path.is_file():
-        if path.suffix not in FILE_SUFFIXES:
+        if not is_weights_file(path.name):
             return None
         checkpoint = open_file(path)
         config = config_beside(path.parent) or checkpoint.recorded_config
-        step = step_in(path.name)
-        step = checkpoint.recorded_step if step is None else step
+        name = stem(path.resolve().name)
     else:
-        if weights_in(path) is None:
+        try:
+            checkpoint = weights_in(path)
+        except WeightsError as error:
+            raise WeightsError(f"{error}. {_how_to_choose(path)}") from None
+        if checkpoint is None:
             return None
-        config, step = config_beside(path), step_in(path.resolve().name)
+        config, name = config_beside(path), path.resolve().name
+    count = believed(counts_in(path.resolve().name))
+    step = count.number if count else checkpoint.recorded_step if path.is_file() else None
+    unit = count.unit if count else STEP
     return Run(
         source=str(path),
-        name=path.resolve().stem if path.is_file() else path.resolve().name,
+        name=name,
         entries=[Entry(step or 0, str(path), opener(path))],
         family=config.get("model_type", "unknown"),
         config=config,
+        step_unit=unit,
+        notices=unit_notices(name, unit),
     )
 
 
-def config_in(file: Path) -> dict:
+def _how_to_choose(path: Path) -> str:
+    files = sorted(entry.name for entry in path.iterdir() if is_weights_file(entry.name))
+    each = " or ".join(f'open_run("{path / name}")' for name in files[:3])
+    steps = ", ".join(f'{number}: "{name}"' for number, name in enumerate(files[:2]))
+    return f'To open one: {each}. If they are one run, say the steps: open_run("{path}", steps={{{steps}, ...}})'
+
+
+def config_in(place: Path) -> dict[str, Any]:
     """What a trainer kept of the model's shape inside the checkpoint (nanoGPT: `model_args`); {} if nothing."""
     try:
-        return open_file(file).recorded_config
-    except ValueError:
+        checkpoint = open_file(place) if place.is_file() else weights_in(place)
+        return checkpoint.recorded_config if checkpoint is not None else {}
+    except (OSError, ValueError):
         return {}  # a damaged file is reported when it is read, or by the audit, not here
+
+
+__all__ = ["find", "find_single", "left_out", "run_of", "step_in", "unit_notices"]

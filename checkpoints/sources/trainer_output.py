@@ -9,21 +9,23 @@ from typing import Any
 
 import pandas as pd
 
+from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.run import Entry, Run, metrics_table
-from checkpoints.sources.folder import config_beside, opener
+from checkpoints.sources.folder import config_beside, is_weights_file, opener
+from checkpoints.sources.step_folders import left_out
 
 STATE_FILE = "trainer_state.json"
 
 
 def find(path: Path) -> Run | None:
-    """The run in a Trainer's output folder, None if this is not one."""
+    """The run in a Trainer's output folder, None if this is not one: a state says that the numbers are steps."""
     folders = sorted(
         (int(match[1]), folder)
         for folder in path.iterdir()
         if (match := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and folder.is_dir()
     )
-    if not folders:
-        return None
+    if not any((folder / STATE_FILE).is_file() for _, folder in folders):
+        return None  # somebody else's folders of that name: see step_folders
     config = config_beside(*(folder for _, folder in reversed(folders)), path)
     return Run(
         source=str(path),
@@ -32,6 +34,17 @@ def find(path: Path) -> Run | None:
         family=config.get("model_type", "unknown"),
         config=config,
         read_metrics=partial(read_metrics, [folder for _, folder in folders]),
+        notices=left_out(_beside(path, {folder for _, folder in folders})),
+    )
+
+
+def _beside(path: Path, folders: set[Path]) -> tuple[str, ...]:
+    """Weights in the output that are none of its steps: those saved at the end."""
+    others = [entry for entry in sorted(path.iterdir()) if entry not in folders]
+    return tuple(
+        entry.name
+        for entry in others
+        if entry.is_file() and is_weights_file(entry.name) and not BESIDE_WEIGHTS.search(entry.name)
     )
 
 

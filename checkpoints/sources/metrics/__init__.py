@@ -1,0 +1,1 @@
+"""What trainers log beside their checkpoints, as scalars by step."""

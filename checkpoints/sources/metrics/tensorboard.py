@@ -1,0 +1,156 @@
+"""TensorBoard event files without TensorFlow: TFRecords whose records are protocol buffers of a few known fields.
+
+    record    length (8 bytes), its checksum (4), the event, its checksum (4); checksums are masked CRC-32C
+    Event     step = 2, summary = 5;  Summary  value = 1;  Value  tag = 1, simple_value = 2, tensor = 8
+    Tensor    dtype = 1, shape = 2, content = 4, float_val = 5, double_val = 6: scalars of TensorFlow 2 and JAX
+
+Histograms, images and text are passed over. A file that ends within a record is read up to there: it is being written.
+"""
+
+import struct
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from checkpoints.run import metrics_table
+
+Field = tuple[int, int | bytes]
+_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
+_CRC: list[int] = []
+
+
+def read_events(files: list[Path]) -> pd.DataFrame:
+    """The scalars of event files, in the order in which they were begun: a later one counts from where it begins."""
+    found: dict[str, dict[int, float]] = {}
+    for file in files:
+        here: dict[str, dict[int, float]] = {}
+        for step, tag, value in scalars(file):
+            here.setdefault(tag, {})[step] = value
+        for tag, values in here.items():
+            start, before = min(values), found.get(tag, {})
+            kept = {step: value for step, value in before.items() if step < start}
+            if len(kept) < len(before):
+                warnings.warn(
+                    f"{file.name} logs {tag} again from step {start} on: {len(before) - len(kept)} earlier values "
+                    "are left out, the later file's word counts",
+                    stacklevel=2,
+                )
+            found[tag] = kept | values
+    return metrics_table((step, {tag: value}) for tag, values in found.items() for step, value in values.items())
+
+
+def scalars(file: Path) -> Iterator[tuple[int, str, float]]:
+    """Step, tag and value of every scalar in a file."""
+    for record, is_intact in records(file):
+        found = list(_scalars_of(record))
+        if found and not is_intact():
+            raise ValueError(f"{file} is damaged: the checksum of an event does not match. Copy it again")
+        yield from found
+
+
+def records(file: Path) -> Iterator:
+    """The records of a file, each with a function that says whether its checksum is right."""
+    content = memoryview(file.read_bytes())
+    place = 0
+    while place + 12 <= len(content):
+        head = content[place : place + 8]
+        length, check = struct.unpack("<QI", content[place : place + 12])
+        if masked_crc(head) != check:
+            raise ValueError(f"{file} is no event file of TensorBoard, or damaged at byte {place}")
+        if place + 16 + length > len(content):
+            return
+        record = content[place + 12 : place + 12 + length]
+        (check,) = struct.unpack("<I", content[place + 12 + length : place + 16 + length])
+        yield record, lambda record=record, check=check: masked_crc(record) == check
+        place += 16 + length
+
+
+def masked_crc(content: memoryview | bytes) -> int:
+    """The checksum that TFRecords have: CRC-32C, rotated and shifted."""
+    if not _CRC:
+        for byte in range(256):
+            for _ in range(8):
+                byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+            _CRC.append(byte)
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _scalars_of(event: memoryview) -> Iterator[tuple[int, str, float]]:
+    step, summaries = 0, []
+    for number, value in _fields(event):
+        if number == 2 and isinstance(value, int):
+            step = value
+        elif number == 5 and not isinstance(value, int):
+            summaries.append(value)
+    for summary in summaries:
+        for number, value in _fields(summary):
+            if number == 1 and not isinstance(value, int):
+                tag, scalar = _value(value)
+                if scalar is not None:
+                    yield step, tag, scalar
+
+
+def _value(content: bytes) -> tuple[str, float | None]:
+    tag, scalar = "", None
+    for number, value in _fields(content):
+        if isinstance(value, int):
+            continue
+        if number == 1:
+            tag = bytes(value).decode(errors="replace")
+        elif number == 2:
+            (scalar,) = struct.unpack("<f", value)
+        elif number == 8:
+            scalar = _scalar_tensor(value)
+    return tag, scalar
+
+
+def _scalar_tensor(content: bytes) -> float | None:
+    """The number in a tensor without dimensions, None if it has some or is no number."""
+    kind, raw, shape = 0, b"", b""
+    for number, value in _fields(content):
+        if number == 1 and isinstance(value, int):
+            kind = value
+        elif number == 2 and not isinstance(value, int):
+            shape = value
+        elif number in (4, 5, 6) and not isinstance(value, int):
+            raw = value
+    if kind not in _FORMATS or len(shape) or len(raw) != struct.calcsize(_FORMATS[kind]):
+        return None
+    return float(struct.unpack(_FORMATS[kind], raw)[0])
+
+
+def _fields(content: bytes | memoryview) -> Iterator[Field]:
+    """Numbers and values of the fields of a protocol buffer; what is cut short is not given."""
+    place = 0
+    while place < len(content):
+        key, place = _varint(content, place)
+        kind = key & 7
+        if kind == 0:
+            value, place = _varint(content, place)
+        else:
+            if kind == 2:
+                length, place = _varint(content, place)
+            elif kind in (1, 5):
+                length = 8 if kind == 1 else 4
+            else:
+                return
+            value = bytes(content[place : place + length])
+            place += length
+        yield key >> 3, value
+
+
+def _varint(content: bytes | memoryview, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while place < len(content):
+        byte = content[place]
+        value |= (byte & 0x7F) << shift
+        shift, place = shift + 7, place + 1
+        if byte < 0x80:
+            break
+    return value - (1 << 64) if value >= 1 << 63 else value, place
