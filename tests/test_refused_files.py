@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save, save_file
 
 from checkpoints import WeightsError, open_run
+from checkpoints.hub import Hub
 from tests.small_gpt2 import expect_heads, sharded, state
 
 
@@ -245,8 +246,10 @@ def test_a_name_with_and_without_its_wrapper_is_refused(tmp_path):
 def test_open_run_says_what_it_looked_for_and_suggests_the_hub(tmp_path):
     with pytest.raises(FileNotFoundError, match="write 'hub:EleutherAI/pythia-70m'"):
         open_run("EleutherAI/pythia-70m")
-    with pytest.raises(ValueError, match=r"revisions and hub are for sources that begin with 'hub:'"):
-        open_run(tmp_path, revisions="step*")
+    with pytest.raises(ValueError, match=r"hub is for sources that begin with 'hub:'"):
+        open_run(tmp_path, hub=Hub())
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(ValueError, match="is not a run"):
+    with pytest.raises(ValueError, match="is no file of weights by its ending"):
         open_run(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match="is not a run"):
+        open_run(tmp_path)

@@ -41,7 +41,7 @@ def _only(names: Sequence[str], label: str, open_file: Callable[[str], Checkpoin
     for suffixes in ((".safetensors",), SUFFIXES):
         found = [name for name in names if name.endswith(suffixes) and not BESIDE_WEIGHTS.search(name)]
         if len(found) > 1:
-            raise WeightsError(f"{label} holds several files of weights, {abridged(found)}: keep one, or add an index")
+            raise WeightsError(f"{label} holds several files of weights and nothing says which: {abridged(found)}")
         if found:
             return open_file(found[0])
     return None

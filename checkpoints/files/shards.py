@@ -107,7 +107,7 @@ def counted_shards(names: Sequence[str], label: str) -> list[str]:
         return []
     if len(found) > 1:
         sets = [f"{stem}-*-of-{count}{suffix}" for stem, count, suffix in found]
-        raise WeightsError(f"{label} holds several sets of shards, {abridged(sets)}: keep one")
+        raise WeightsError(f"{label} holds several sets of shards and nothing says which: {abridged(sets)}")
     ((_, count, _), shards) = next(iter(found.items()))
     missing = [str(number) for number in range(1, int(count) + 1) if number not in shards]
     if missing:

@@ -149,9 +149,13 @@ def _audited(run: Run, audit: Audit | bool, has_heads: bool, parts: PartialResul
     return found
 
 
-def _references(run: Run, sound: Sequence[Entry], references: Reference | Sequence[Reference]) -> dict[str, Entry]:
-    by_step = {entry.step: entry for entry in sound}
+def _references(
+    run: Run, sound: Sequence[Entry], references: Reference | Sequence[Reference]
+) -> dict[str, Entry | str]:
+    by_step: dict[int, Entry | str] = {entry.step: entry for entry in sound}
     last, found = sound[-1].step, {}
+    if len(sound) == 1:
+        by_step[last] = f"{run.step_unit} {last} is the only checkpoint: there is none to compare it with"
     for reference in (references,) if isinstance(references, str | int | float) else references:
         if reference == "final":
             found[""] = by_step[last]
@@ -193,9 +197,12 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
     stored = {name: one.layout.as_stored for name, one in plan.circuits.items() if isinstance(one, MatrixCircuit)}
     return {
         "definitions": definitions,
-        "references": {f"reference{suffix}": entry.step for suffix, entry in plan.references.items()},
+        "references": {
+            f"reference{suffix}": entry.step for suffix, entry in plan.references.items() if isinstance(entry, Entry)
+        },
         "drift_over": {f"drift{added}": stretch for added, stretch in plan.stretches.items()},
         "source": run.source,
+        "step_unit": run.step_unit,
         "family": run.family if run.circuits else _layout_name(run),
         **_said_of_heads(run, plan),
         "circuits": list(plan.circuits),

@@ -31,8 +31,8 @@ class Plan:
     layer_bytes: Mapping[Layer, int]
     """How large the weights are that each layer is read from."""
     probes: Sequence[Probe]
-    references: Mapping[str, Entry]
-    """By what is added to a probe's name ("" or "@5000"), the checkpoint that it is compared with."""
+    references: Mapping[str, Entry | str]
+    """By what is added to a probe's name ("" or "@5000"), what it is compared with, or the reason why there is none."""
     stretches: Mapping[str, Stretch]
     """By what is added to a probe's name ("" or "@-250"), the stretch of training that it is measured over."""
     stages: Mapping[int, str | None] = field(default_factory=dict)
@@ -156,7 +156,7 @@ def tasks_of(plan: Plan, entries: Sequence[Entry]) -> list[CheckpointTask]:
     for place in range(len(steps)):
         found = {added: partner(stretch, steps, place) for added, stretch in plan.stretches.items()}
         previous.append({added: by_step[one] if isinstance(one, int) else one for added, one in found.items()})
-    references = {entry.label for entry in plan.references.values()}
+    references = _labels([plan.references])
     soon = [references | _labels(previous[place + 1 : place + 1 + _SOON]) for place in range(len(steps) - 1)]
     return [
         CheckpointTask(entry, partners, frozenset(needed))
