@@ -266,8 +266,9 @@ def test_a_file_that_cannot_be_read_costs_its_rows_with_the_reason(tmp_path, tab
 def test_one_checkpoint_only_is_measured_as_far_as_it_goes(path):
     found = probes.measure(open_run(path / "step300.safetensors"))
     assert set(found["step"]) == {300}
-    drift = {"subspace_drift", "subspace_drift_per_step"}
-    assert set(found.loc[found["value"].isna(), "probe"]) == drift
+    compared = {"subspace_drift", "subspace_drift_per_step", "subspace_distance", "column_subspace_distance"}
+    assert set(found.loc[found["value"].isna(), "probe"]) == compared
+    assert found.loc[found["value"].isna(), "why_missing"].notna().all()
 
 
 def test_bad_arguments_are_refused_before_the_work(run, tmp_path):
