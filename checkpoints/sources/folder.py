@@ -41,7 +41,7 @@ def weights_in(path: Path) -> Checkpoint | None:
 
 def is_weights_file(name: str) -> bool:
     """Whether a file is one of weights, by its ending: `model.safetensors`, `model.pth.tar`."""
-    return name.endswith((*FILE_SUFFIXES, ".pth.tar"))
+    return name.endswith(FILE_SUFFIXES)
 
 
 def opener(path: Path) -> partial[Checkpoint]:

@@ -12,6 +12,7 @@ from typing import Any
 from checkpoints.files import Checkpoint, WeightsError
 from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
+from checkpoints.files.torch_file import TorchFile
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import config_beside, is_weights_file, open_file, opener, weights_in
 from checkpoints.sources.metrics.beside import metrics_beside
@@ -121,7 +122,7 @@ def _recorded(entry: Entry) -> tuple[Entry, tuple[int | None, int | None]]:
 
 
 def _recorded_epoch(checkpoint: Checkpoint) -> int | None:
-    content = getattr(checkpoint, "_content", None)
+    content = checkpoint.archive.content if isinstance(checkpoint, TorchFile) else None
     epoch = content.get("epoch") if isinstance(content, Mapping) else None
     return epoch if type(epoch) is int else None
 
