@@ -11,6 +11,9 @@ from checkpoints.files.torch_file import SUFFIXES
 BESIDE_WEIGHTS = re.compile(r"training_args|optim|scheduler|scaler|rng_state|random_state|adapter_model|sampler", re.I)
 """What trainers keep beside the weights."""
 
+MAIN = ("model", "pytorch_model", "lit_model")
+"""What the weights are called where a trainer keeps other files of the same kind beside them (OLMo's train.pt)."""
+
 
 def in_folder(
     names: Sequence[str], label: str, read: Callable[[str], bytes], open_file: Callable[[str], Checkpoint]
@@ -41,10 +44,16 @@ def _only(names: Sequence[str], label: str, open_file: Callable[[str], Checkpoin
     for suffixes in ((".safetensors",), SUFFIXES):
         found = [name for name in names if name.endswith(suffixes) and not BESIDE_WEIGHTS.search(name)]
         if len(found) > 1:
+            found = [name for name in found if name.removesuffix(_ending(name)) in MAIN] or found
+        if len(found) > 1:
             raise WeightsError(f"{label} holds several files of weights and nothing says which: {abridged(found)}")
         if found:
             return open_file(found[0])
     return None
+
+
+def _ending(name: str) -> str:
+    return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), "")
 
 
 def require_inside(path: Path, folder: Path, label: str) -> None:

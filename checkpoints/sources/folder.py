@@ -7,7 +7,7 @@ from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
 from checkpoints.files.checkpoint import abridged
-from checkpoints.files.in_folder import in_folder, require_inside
+from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder, require_inside
 from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.files.torch_file import SUFFIXES, TorchFile
 
@@ -28,15 +28,23 @@ def open_folder(path: Path) -> Checkpoint:
     return checkpoint
 
 
-def weights_in(path: Path) -> Checkpoint | None:
-    """The checkpoint in a folder, None if it holds no weights."""
+def weights_in(path: Path, below: int = 2) -> Checkpoint | None:
+    """The checkpoint in a folder, or in the one folder below it that holds one; None if there are no weights.
+
+    Trainers put folders into folders: `checkpoint-10/global_step10/`, `iter_0000010/mp_rank_00/`, `step10/model/`.
+    """
 
     def inside(name: str) -> Checkpoint:
         require_inside(path / name, path, str(path))
         return open_file(path / name)
 
     names = sorted(entry.relative_to(path).as_posix() for entry in path.glob("*") if entry.is_file())
-    return in_folder(names, str(path), lambda name: (path / name).read_bytes(), inside)
+    found = in_folder(names, str(path), lambda name: (path / name).read_bytes(), inside)
+    if found is not None or not below:
+        return found
+    folders = [entry for entry in sorted(path.iterdir()) if entry.is_dir() and not BESIDE_WEIGHTS.search(entry.name)]
+    deeper = [one for one in (weights_in(folder, below - 1) for folder in folders) if one is not None]
+    return deeper[0] if len(deeper) == 1 else None
 
 
 def is_weights_file(name: str) -> bool:

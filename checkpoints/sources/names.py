@@ -22,7 +22,7 @@ WORDS = {
 
 NOT_COUNTS = re.compile(
     "seed run version v fold layer layers shard rank part trial exp experiment size head heads gpu device split worker "
-    "dim width depth mp tp pp of task stage phase ingredient lr wd bs patch vocab ctx".replace(" ", "|")
+    "dim width depth mp tp pp of task stage phase ingredient lr wd bs patch vocab ctx consolidated".replace(" ", "|")
 )
 """Words whose numbers are no time: several seeds are several runs."""
 

@@ -33,6 +33,9 @@ def find(path: Path, pattern: str | None = None) -> Run | None:
         raise ValueError(f"{path}: {error}") from None
     if not found.placed:
         return None
+    files = all((path / one.name).is_file() for one in found.placed)
+    if found.unit == NUMBER and files and _whole(path) is not None:
+        return None  # the parts of one checkpoint
     if len(found.placed) == 1 and (path / found.placed[0].name).is_dir() and _whole(path) is not None:
         return None  # one checkpoint that keeps its optimizer in a folder of that name
     return run_of(path, found)
@@ -142,9 +145,9 @@ def find_single(path: Path) -> Run | None:
             raise WeightsError(f"{error}. {_how_to_choose(path)}") from None
         if checkpoint is None:
             return None
-        config, name = config_beside(path), path.resolve().name
+        config, name = config_beside(path) or checkpoint.recorded_config, path.resolve().name
     count = believed(counts_in(path.resolve().name))
-    step = count.number if count else checkpoint.recorded_step if path.is_file() else None
+    step = count.number if count else checkpoint.recorded_step
     unit = count.unit if count else STEP
     return Run(
         source=str(path),

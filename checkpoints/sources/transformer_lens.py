@@ -11,6 +11,7 @@ from pathlib import Path
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import config_beside, opener
 from checkpoints.sources.names import NUMBER, believed, counts_in
+from checkpoints.sources.step_folders import unit_notices
 
 NUMBERED = re.compile(r"checkpoints/.*_(\d+)\.pth?")
 
@@ -29,11 +30,13 @@ def find(path: Path) -> Run | None:
     config = config_beside(path)
     if not found or not {"n_heads", "d_head"} & config.keys():
         return None  # somebody else's folder of that name: see step_folders
+    unit, name = unit_of(file.name for _, file in found), path.resolve().name
     return Run(
         source=str(path),
-        name=path.resolve().name,
+        name=name,
         entries=[Entry(number, str(file), opener(file)) for number, file in found],
         family="transformer-lens",
         config=config,
-        step_unit=unit_of(file.name for _, file in found),
+        step_unit=unit,
+        notices=unit_notices(name, unit),
     )
