@@ -23,11 +23,11 @@ def identical_neighbours(number: int, first: int, length: int) -> Planted:
     return series, dict.fromkeys(group, "repeated")
 
 
-def final_weights(number: int, *places: int) -> Planted:
+def final_weights(number: int, *places: int, kind: str = "final_weights") -> Planted:
     series = copied(healthy(number))
     for place in places:
         series[at(series, place)] = series[at(series, -1)]
-    return series, {at(series, place): "final_weights" for place in places}
+    return series, {at(series, place): kind for place in places}
 
 
 def final_tensors(number: int, place: int, belongs: Callable[[str], bool]) -> Planted:
@@ -129,7 +129,7 @@ PLANTED: dict[str, Callable[[], Planted]] = {
     "final weights once": lambda: final_weights(EVEN_RUN, 4),
     "final weights at the start": lambda: final_weights(LOG_RUN, 0),
     "final weights at three steps": lambda: final_weights(PYTHIA_RUN, 2, 3, 6),
-    "final weights just before the end": lambda: final_weights(EVEN_RUN, -2),
+    "final weights just before the end": lambda: final_weights(EVEN_RUN, -2, kind="unchanged"),
     "every step serves the final weights": lambda: all_final(EVEN_RUN),
     "every step serves the final weights, other run": lambda: all_final(BFLOAT_RUN),
     "first shard is the final one": lambda: final_tensors(EVEN_RUN, 6, in_first_shard),

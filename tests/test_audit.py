@@ -9,8 +9,13 @@ from typer.testing import CliRunner
 
 from checkpoints import open_run
 from checkpoints.audit import audit
+from checkpoints.audit.audit import judge
 from checkpoints.audit.fault import KINDS
+from checkpoints.audit.fingerprint import fingerprint
+from tests.attention_series import HABITS, trained
 from tests.planted_faults import EVEN_RUN, PLANTED
+from tests.planted_in_transformers import PLANTED as IN_TRANSFORMERS
+from tests.planted_in_transformers import changed, merged_adapter
 from tests.training_series import SETTINGS, healthy, written
 
 pytestmark = pytest.mark.xdist_group("audit")  # the little runs are trained once per process
@@ -41,6 +46,33 @@ def test_a_planted_fault_is_found_where_it_is_and_nowhere_else(tmp_path, fault):
     if "shard is the final one" in fault:
         number = 1 if fault.startswith("first") else 2
         assert f"all of model-0000{number}-of-00002.safetensors" in found.faults[0].evidence
+
+
+@pytest.mark.parametrize("number", range(len(HABITS)))
+def test_no_habit_of_honest_training_is_condemned(number):
+    found = judged(trained(number))
+    assert [fault for fault in found if fault.verdict == "condemned"] == []
+    odd = {7: {"unchanged"}, 8: {"repeated"}, 22: {"resumed"}}
+    assert {fault.kind for fault in found} == odd.get(number, set())
+
+
+@pytest.mark.parametrize("fault", IN_TRANSFORMERS)
+def test_a_fault_in_part_of_a_transformer_is_found_where_it_is_and_condemns_nothing_else(fault):
+    series, expected = IN_TRANSFORMERS[fault]()
+    found = judged(series)
+    by_step = {step: {one.kind for one in found if one.step == step} for step in expected}
+    assert {step: bool(kinds & by_step[step]) for step, kinds in expected.items()} == dict.fromkeys(expected, True)
+    assert {one.step for one in found if one.verdict == "condemned"} <= {*expected}
+
+
+def judged(series):
+    return judge({step: {n: fingerprint(t, "model") for n, t in tensors.items()} for step, tensors in series.items()})
+
+
+def test_a_small_adapter_merged_between_distant_steps_is_not_seen():
+    """What an audit cannot tell: half of the size of attention is no more than training itself moves it there."""
+    series, _ = changed(1, 15, merged_adapter, on=True)
+    assert judged(series) == []
 
 
 def test_damage_to_a_byte_in_the_middle_is_seen_where_it_matters(tmp_path):
@@ -85,7 +117,8 @@ def test_attention_alone_can_be_audited_and_is_on_a_hub(tmp_path):
     with serving(server) as address:
         run = open_run("hub:a/b", hub=Hub(address, cache=tmp_path))
         found = audit(run)
-        assert found.condemned.keys() == {1000, 2000, 3000}
+        assert found.condemned == {}  # a learning rate of zero would do the same
+        assert {fault.step: fault.kind for fault in found.faults} == dict.fromkeys((1000, 2000, 3000), "repeated")
         attention = sum(run.checkpoint(1000).stored[n].bytes for i in run.heads.layers for n in run.heads.names(i))
         assert server.body_bytes < 2.5 * attention  # and the shards that revisions share were fetched once
 

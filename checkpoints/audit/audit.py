@@ -13,10 +13,12 @@ from typing import Literal
 import pandas as pd
 from tqdm import tqdm
 
+from checkpoints.audit.contents import faults_of_contents
 from checkpoints.audit.equality import faults_of_equality, never_changes
 from checkpoints.audit.fault import Fault
 from checkpoints.audit.fingerprint import Fingerprint, fingerprints
-from checkpoints.audit.movement import Movement, faults_of_movement
+from checkpoints.audit.movement import Movement
+from checkpoints.audit.path import faults_of_movement
 from checkpoints.audit.spacing import gaps
 from checkpoints.files.checkpoint import abridged
 from checkpoints.notebook import rows_table, titled, told
@@ -130,6 +132,7 @@ def _wrong_steps(recorded: dict[int, int | None]) -> list[Fault]:
 def judge(series: dict[int, Fingerprints]) -> list[Fault]:
     """The faults that the fingerprints of the readable steps show."""
     faults = [*_not_finite(series), *_shapes(series), *_dtypes(series)]
+    faults += faults_of_contents(_without(series, faults))
     clean = _without(series, faults)
     equal = faults_of_equality(clean, Movement(clean))
     return faults + equal + faults_of_movement(_without(clean, equal))

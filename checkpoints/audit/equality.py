@@ -1,7 +1,10 @@
 """Weights that appear at two steps: repeated neighbours, copies of other steps, final weights before the end.
 
-Bitwise equal tensors of any size do not happen by chance in training. Which of two equal steps is wrong is told by the
-last step, which is taken at its word, and otherwise by which of them does not fit between its neighbours.
+Bitwise equal tensors of any size do not happen by chance in training, but a learning rate of zero leaves neighbours
+equal, and a training that was set back to an older step begins with its weights: those are pointed at. What leaves a
+value and has it again is condemned. Which of two equal steps is wrong is told by the last step, which is taken at its
+word, and otherwise by which of them does not fit between its neighbours. Equal is also what is equal once it is rounded
+to bfloat16, where one of the two has no more bits than that.
 """
 
 import math
@@ -29,7 +32,7 @@ def faults_of_equality(series: Series, movement: Movement) -> list[Fault]:
     labels = {name: _labels(series, steps, name) for name in _changing(series, steps)}
     if not labels:
         return _unchanging(series, steps)
-    faults = [*_repeated(steps, labels), *_copies(series, steps, labels, movement)]
+    faults = [*_repeated(steps, labels), *_copies(series, steps, labels, movement), *_rounded(series, steps, labels)]
     told = {fault.step for fault in faults}
     return faults + _partly_repeated(series, steps, labels, told)
 
@@ -78,8 +81,8 @@ def _repeated(steps: Sequence[int], labels: Mapping[str, list[bytes]]) -> list[F
         group = list(steps[start:end])
         is_final = all(digests[start] == digests[-1] for digests in labels.values())
         if is_final and end == len(steps):
-            same = f"every tensor is that of the last step, {steps[-1]}"
-            faults += [Fault(step, "final_weights", same) for step in group[:-1]]
+            same = f"every tensor is that of the last step, {steps[-1]}, and of all steps between"
+            faults += [Fault(step, "unchanged", same) for step in group[:-1]]
         elif len(group) > 1 and not is_final and group != [0, 1]:  # a warm-up from zero leaves 1 as it was at 0
             for step in group:
                 others = ", ".join(str(other) for other in group if other != step)
@@ -105,14 +108,33 @@ def _copies(series: Series, steps: Sequence[int], labels: Mapping[str, list[byte
                 if j > i + 1:
                     wrong, of = (i, j) if movement.misfit(name, i) > movement.misfit(name, j) else (j, i)
                     found.setdefault((wrong, of), []).append(name)
-    return [
-        Fault(
-            steps[wrong],
-            "final_weights" if of == last else "copy",
-            f"{_share(series[steps[wrong]], names, labels)} that of {'the last step, ' * (of == last)}{steps[of]}",
+    faults = []
+    for (wrong, of), names in sorted(found.items()):
+        evidence = (
+            f"{_share(series[steps[wrong]], names, labels)} that of {'the last step, ' * (of == last)}{steps[of]}"
         )
-        for (wrong, of), names in sorted(found.items())
-    ]
+        if len(names) == len(labels) and movement.is_set_back(max(wrong, of), min(wrong, of)):
+            later, earlier = steps[max(wrong, of)], steps[min(wrong, of)]
+            faults.append(
+                Fault(later, "resumed", f"every tensor is that of step {earlier}, and training goes on from it")
+            )
+        else:
+            faults.append(Fault(steps[wrong], "final_weights" if of == last else "copy", evidence))
+    return faults
+
+
+def _rounded(series: Series, steps: Sequence[int], labels: Mapping[str, list[bytes]]) -> list[Fault]:
+    """Steps that have no more bits than bfloat16 and are another step, which has more, rounded."""
+    coarse = {step for step in steps if all(series[step][name].is_rounded for name in labels)}
+    fine = [step for step in reversed(steps) if not any(series[step][name].is_rounded for name in labels)]
+    faults = []
+    for step in sorted(coarse) if fine else ():
+        sums = [series[step][name].rounded for name in labels]
+        of = next((other for other in fine if sums == [series[other][name].rounded for name in labels]), None)
+        if of is not None:
+            kind, what = ("final_weights", "the last step, ") if of == steps[-1] else ("copy", "step ")
+            faults.append(Fault(step, kind, f"every tensor is that of {what}{of}, rounded to bfloat16"))
+    return faults
 
 
 def _run_length(group: list[int]) -> int:

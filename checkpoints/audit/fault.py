@@ -1,7 +1,7 @@
 """What can be wrong with a step, and how much that says.
 
-A condemned step is one whose weights cannot be those of that step; `probes.measure` leaves it out. A suspect step may
-well be real: a jump can be a transition. It is pointed at, and kept.
+A condemned step is one that no honest training could have left; `probes.measure` leaves it out. A suspect step may well
+be real: a jump can be a transition, weights that stand still a learning rate of zero. It is pointed at, and kept.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,23 @@ KINDS: dict[str, tuple[Literal["condemned", "suspect"], str]] = {
     "not_finite": ("condemned", "NaN or infinite weights"),
     "shape": ("condemned", "tensors are missing, new or of another shape than in most steps"),
     "wrong_step": ("condemned", "the checkpoint itself records another step"),
-    "final_weights": ("condemned", "carries the weights of the last step, wholly or in part"),
+    "final_weights": ("condemned", "carries the weights of the last step, wholly or in part, and then leaves them"),
     "copy": (
         "condemned",
         "carries weights of another step, wholly or in part, and fits less well there",
     ),
-    "repeated": ("condemned", "identical with a neighbouring step; at most one of them can be right"),
     "swapped": ("condemned", "fits better in its neighbour's place"),
     "excursion": ("condemned", "far from both neighbours, which are close to each other"),
+    "zeroed": ("condemned", "a matrix is zero that was not"),
+    "outlier": ("condemned", "one entry is larger than all others of its matrix together, at this step alone"),
+    "scaled": ("condemned", "all matrices are larger, or smaller, by one factor than before and after"),
+    "repeated": ("suspect", "identical with a neighbouring step: a learning rate of zero does that, a copy too"),
+    "unchanged": ("suspect", "identical with the last step and all between: as after a rate that decayed to zero"),
+    "resumed": ("suspect", "goes on from an older step than the one before it"),
+    "stalled": ("suspect", "hardly moved since the step before, while the intervals around it did"),
+    "unrelated": ("suspect", "the first step has nothing in common with the second"),
+    "renamed": ("suspect", "steps lie further apart from here on, and the weights move no further"),
+    "not_weights": ("suspect", "what is stored does not look like weights"),
     "dtype": ("suspect", "another dtype than in most steps"),
     "partly_repeated": ("suspect", "some tensors did not change since the step before, while others did"),
     "gap": ("suspect", "steps seem to be missing before this one"),

@@ -2,11 +2,14 @@
 
 The digest answers the first question exactly. The sketch answers the second: 64 sums of the entries with random signs,
 so that the distance of two sketches is the distance of the tensors to about one part in eleven (a random projection).
-A series is read once, tensor by tensor; everything else is done with fingerprints.
+Beside them stand the sum of the entries, the largest and the smallest, and a check sum of the entries rounded to
+bfloat16, by which a copy that went through fewer bits is known. A series is read once, tensor by tensor; everything
+else is done with fingerprints.
 """
 
 import hashlib
 import math
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +37,18 @@ class Fingerprint:
     norm: float
     is_constant: bool
     sketch: Float32[np.ndarray, " 64"]
+    sum: float = 0.0
+    lowest: float = 0.0
+    highest: float = 0.0
+    rounded: int = 0
+    """Check sum of the entries rounded to bfloat16."""
+    is_rounded: bool = False
+    """Whether rounding to bfloat16 changes nothing."""
+
+    @property
+    def largest_share(self) -> float:
+        """How much of the sum of squares is that of the largest entry."""
+        return max(self.lowest**2, self.highest**2) / self.norm**2 if self.norm else 0.0
 
 
 def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
@@ -42,7 +57,8 @@ def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
     digest = hashlib.sha256(raw.view(torch.uint8).numpy().data).digest()[:16] if raw.numel() else b""
     entries = raw if raw.is_floating_point() else raw.real if raw.is_complex() else raw.to(torch.float64)
     not_finite, squares, sketch = 0, 0.0, torch.zeros(SKETCH, dtype=torch.float64)
-    for number, chunk in enumerate(entries.split(_CHUNK)):
+    total, lowest, highest, rounded, is_rounded = 0.0, math.inf, -math.inf, 0, True
+    for number, chunk in enumerate(entries.split(_CHUNK) if entries.numel() else ()):
         values = chunk if chunk.dtype == torch.float64 else chunk.float()
         square = float(values @ values)
         if not math.isfinite(square):  # something is not finite, or too large to square in float32
@@ -51,6 +67,11 @@ def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
             values = torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
             square = float(values @ values)
         squares += square
+        low, high = torch.aminmax(values)
+        total, lowest, highest = total + float(values.sum()), min(lowest, float(low)), max(highest, float(high))
+        few_bits = values.to(torch.bfloat16)
+        rounded = zlib.crc32(few_bits.view(torch.uint8).numpy().data, rounded)
+        is_rounded = is_rounded and bool((few_bits == values).all())
         signed = values * _signs(_CHUNK, 0)[: len(values)].to(values.dtype)
         signed = torch.nn.functional.pad(signed, (0, -len(values) % SKETCH))
         # the same signs in every chunk would let equal chunks add up; a sign per chunk and sum undoes that
@@ -64,6 +85,11 @@ def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
         norm=math.sqrt(squares),
         is_constant=raw.numel() == 0 or (bool(raw[0] == raw[-1]) and bool((raw == raw[0]).all())),
         sketch=sketch.numpy().astype(np.float32),
+        sum=total,
+        lowest=lowest if raw.numel() else 0.0,
+        highest=highest if raw.numel() else 0.0,
+        rounded=rounded,
+        is_rounded=is_rounded,
     )
 
 

@@ -1,38 +1,38 @@
-"""How far the weights move from step to step, and steps that do not lie on the way.
+"""How far the weights move from step to step, measured on sketches.
 
 On any path that training takes, ballistic or diffusive, a step lies between its neighbours: the way over it is at most
-sqrt(2) times the way past it. A step from elsewhere is a detour. Two steps in each other's places make the way longer,
-and exchanging them makes it shorter. What is compared are lengths on one path, so neither learning rate nor spacing
-matters.
+sqrt(2) times the way past it. What is compared are lengths on one path, so neither learning rate nor spacing matters.
+Attention, feed-forward blocks and embeddings are judged apart: what happens to one of them drowns among the others.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from checkpoints.audit.fault import Fault
 from checkpoints.audit.fingerprint import Fingerprint
-
-DETOUR = 2.5
-"""Way over a step as a multiple of the way past it, in at least half of the matrices of a file. A random walk makes
-sqrt(2), and momentum can turn back; over 80 healthy little runs the largest median over matrices was 1.6."""
-
-DETOUR_OF_A_SWAP = 3.5
-"""At an end of the series exchanged neighbours make a detour of 1 + sqrt(2) to 3."""
 
 MATERIAL = 1e-4
 """Movement, as a share of a tensor's size, that is looked at; for weights of few bits, four times their rounding."""
 
-SHORTER = 0.9
-"""How much shorter exchanging two neighbours must make the way. Two that were exchanged make it .5 on a straight way
-and .71 on a random walk (256 pairs in healthy little runs: up to .85); two that were not, 1.24 and more; weights that
-only jitter about a minimum, 1."""
+AROUND = 3
+"""Intervals on either side that say how far a step would be expected to move."""
 
-JUMP = 6.0
-"""Movement in one interval as a multiple of what the intervals around it suggest, however movement grows with time."""
+FITS = 2.5
+"""Way over a step as a multiple of the way past it, up to which the step is on the way. A random walk makes sqrt(2),
+and momentum can turn back; over 22 healthy little transformers no matrix of any step made more than 2.4."""
+
+ON_THE_WAY = 1.8
+"""The same of half of the matrices: what a step that training went through makes, with room to spare over sqrt(2)."""
+
+ROLES = {
+    "attention": re.compile(r"attn|attention|(^|[._])(q|k|v|o|qkv|query|key|value)(_proj|_lin)?([._]|$)|W_[QKVO]"),
+    "embeddings": re.compile(r"embed|wte|wpe|lm_head|W_E|W_U|W_pos"),
+    "feed-forward": re.compile(r"mlp|ffn|feed_forward|experts|fc\d?([._]|$)|dense_h_to_4h|dense_4h_to_h|intermediate"),
+}
 
 
 class Movement:
@@ -64,9 +64,15 @@ class Movement:
         return max(MATERIAL, 4 * coarse)
 
     @cached_property
-    def files(self) -> dict[str, str]:
-        """By tensor, the file of the last step that holds it."""
-        return {name: self.series[self.steps[-1]][name].file for name in self.names}
+    def groups(self) -> dict[str, np.ndarray]:
+        """By what they are called, masks of the matrices that are judged together: each file, and each role."""
+        files = np.array([self.series[self.steps[-1]][name].file.rsplit("/", 1)[-1] for name in self.names])
+        roles = np.array([role_of(name) for name in self.names])
+        found = {"": np.ones(len(self.names), dtype=bool)}
+        for kinds in (files, roles):
+            if len(set(kinds)) > 1:
+                found |= {f" of {kind}": kinds == kind for kind in np.unique(kinds)}
+        return found
 
     @cached_property
     def _sketches(self) -> np.ndarray:  # [step, tensor, 64], each tensor in units of its own size
@@ -77,6 +83,33 @@ class Movement:
     def between(self, i: int, j: int) -> np.ndarray:
         """[tensor]: how far apart two steps are, as a share of the size of each tensor."""
         return np.linalg.norm(self._sketches[i] - self._sketches[j], axis=-1)
+
+    @cached_property
+    def ways(self) -> np.ndarray:
+        """[interval, tensor]: how far apart neighbours are."""
+        return np.array([self.between(i, i + 1) for i in range(len(self.steps) - 1)]).reshape(-1, len(self.names))
+
+    def expected(self, interval: int, without: tuple[int, ...] = ()) -> tuple[np.ndarray, np.ndarray] | None:
+        """[tensor], the least and the most that the intervals around one suggest; None if there are none.
+
+        Whether movement grows as the time or as its root is not known: both are tried.
+        """
+        spans = np.diff(self.steps).astype(float)
+        around = [
+            j
+            for j in range(max(0, interval - AROUND), min(len(spans), interval + AROUND + 1))
+            if j != interval and j not in without and np.median(self.ways[j]) > 0
+        ]
+        if not around:
+            return None
+        told = [self.ways[j] * (spans[interval] / spans[j]) ** power for j in around for power in (0.5, 1.0)]
+        return np.min(told, axis=0), np.max(told, axis=0)
+
+    def correlation(self, i: int, j: int) -> float:
+        """How alike two steps are, from 1 to -1, over all matrices; about 0 for two trainings from other seeds."""
+        a, b = self._sketches[i].reshape(-1), self._sketches[j].reshape(-1)
+        size = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return float(a @ b) / size if size else 0.0
 
     def misfit(self, name: str, i: int) -> float:
         """Way over a step as a multiple of the way past it, for one tensor; 1 to sqrt(2) on a path of training."""
@@ -90,85 +123,15 @@ class Movement:
         past = self.between(i - 1, i + 1)
         return over / np.maximum(past, 1e-12)
 
-
-def faults_of_movement(series: Mapping[int, Mapping[str, Fingerprint]]) -> list[Fault]:
-    """Steps out of place, and jumps. The series should be free of unreadable, misshapen and equal steps."""
-    movement = Movement(series)
-    if len(movement.steps) < 3 or not movement.names:
-        return []
-    swapped = _swapped(movement)
-    told = {fault.step for fault in swapped}
-    excursions = [fault for fault in _excursions(movement) if fault.step not in told]
-    told |= {fault.step for fault in excursions}
-    rest = {step: tensors for step, tensors in series.items() if step not in told}
-    return swapped + excursions + _jumps(Movement(rest))
+    def is_set_back(self, i: int, older: int) -> bool:
+        """Whether training goes on from step i, which is an older one again, and not from the step before it."""
+        if not self.names or i + 1 >= len(self.steps) or i - older < 2:
+            return False
+        goes_on = np.median(self.between(i, i + 1)) < np.median(self.between(i - 1, i + 1))
+        older_fits = older == 0 or np.median(self.detours(older)) < ON_THE_WAY  # else that one is the copy
+        return bool(goes_on and older_fits and np.median(self.detours(i)) < FITS)
 
 
-def _excursions(movement: Movement) -> list[Fault]:
-    faults = []
-    files = np.array([movement.files[name] for name in movement.names])
-    for i in range(1, len(movement.steps) - 1):
-        ways = np.minimum(movement.between(i - 1, i), movement.between(i, i + 1))
-        away = (movement.detours(i) > DETOUR) & (ways > movement.material)
-        for file in np.unique(files[away]):
-            inside = files == file
-            far = away & inside
-            if far.sum() >= 0.5 * inside.sum():
-                where = "" if len(set(files)) == 1 else f" of {file.rsplit('/', 1)[-1]}"
-                ratio = float(np.median(movement.detours(i)[far]))
-                faults.append(
-                    Fault(
-                        movement.steps[i],
-                        "excursion",
-                        f"in {far.sum()} of {inside.sum()} matrices{where} the way over it is {ratio:.0f} times "
-                        f"the way from step {movement.steps[i - 1]} to {movement.steps[i + 1]}",
-                    )
-                )
-                break
-    return faults
-
-
-def _swapped(movement: Movement) -> list[Fault]:
-    """Neighbours that shorten the way when they change places."""
-    steps, faults, last = movement.steps, [], -1
-    for i in range(len(steps) - 1):
-        if i == last:
-            continue
-        as_is, exchanged = [], []
-        if i > 0:
-            as_is.append(movement.between(i - 1, i))
-            exchanged.append(movement.between(i - 1, i + 1))
-        if i + 2 < len(steps):
-            as_is.append(movement.between(i + 1, i + 2))
-            exchanged.append(movement.between(i, i + 2))
-        if not as_is or np.median(movement.between(i, i + 1)) < movement.material:
-            continue
-        # both ends must agree: a step that belongs far away shortens the way at one end only. The first and the last
-        # step have one end, and there a step from elsewhere is told by the size of the detour over it
-        if len(as_is) < 2 and (len(steps) < 4 or np.median(movement.detours(i if i else 1)) > DETOUR_OF_A_SWAP):
-            continue
-        ratio = max(float(np.median(b / np.maximum(a, 1e-12))) for a, b in zip(as_is, exchanged, strict=True))
-        if ratio < SHORTER:
-            last = i + 1
-            for step, other in ((steps[i], steps[i + 1]), (steps[i + 1], steps[i])):
-                evidence = f"exchanging it with step {other} makes the way through its neighbours {ratio:.2f} as long"
-                faults.append(Fault(step, "swapped", evidence))
-    return faults
-
-
-def _jumps(movement: Movement) -> list[Fault]:
-    steps = movement.steps
-    if len(steps) < 4:
-        return []
-    ways = np.array([np.median(movement.between(i, i + 1)) for i in range(len(steps) - 1)])
-    spans = np.diff(steps).astype(float)
-    faults = []
-    for i in range(1, len(ways)):  # the first interval is when training is fastest; nothing can be said of it
-        around = [j for j in (i - 2, i - 1, i + 1, i + 2) if 0 <= j < len(ways)]
-        expected = max(ways[j] * (spans[i] / spans[j]) ** power for j in around for power in (0.5, 1.0))
-        if ways[i] > JUMP * expected and ways[i] > 5 * movement.material:
-            evidence = (
-                f"half of the matrices moved {ways[i] / expected:.0f} times as far as the intervals around suggest"
-            )
-            faults.append(Fault(steps[i + 1], "jump", evidence))
-    return faults
+def role_of(name: str) -> str:
+    """What a matrix is for, as far as its name tells."""
+    return next((role for role, pattern in ROLES.items() if pattern.search(name)), "other")
