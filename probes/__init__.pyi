@@ -1,3 +1,4 @@
+from .events.find import find_events as find_events
 from .matrices.factored import Factored as Factored
 from .matrices.modes import marginalized_effective_rank_by_mode as marginalized_effective_rank_by_mode
 from .matrices.modes import mode_amplitudes as mode_amplitudes

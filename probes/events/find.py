@@ -1,0 +1,280 @@
+"""What happened in a run, when, in which heads, together with what: one row per event.
+
+Every panel of the table (the heads of one circuit under one probe) and every metric is searched for itself
+(`findings`); what happens at the same time is one event, named after its surest finding in the weights. With tables of
+several runs, what all runs do at the same step although they learn at different ones is the schedule of the
+checkpoints and is left out; with controls, what these do too is marked as shared (`controls`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from probes.events.controls import Tables, as_tables, is_shared, schedule_steps
+from probes.events.findings import Finding, in_metrics, in_weights
+from probes.events.panels import Panel, read_panels
+
+Metrics = pd.DataFrame | Mapping[str, pd.DataFrame]
+
+CLOSE = 0.1
+"""In ln(step): findings at most this far apart are one event, as are those of which one lies in the other's stretch."""
+
+SEED = 0
+
+COLUMNS = {
+    "run": "str",
+    "step": "float64",
+    "low": "float64",
+    "high": "float64",
+    "kind": "str",
+    "direction": "str",
+    "circuit": "str",
+    "probe": "str",
+    "component": "Int64",
+    "members": "object",
+    "strength": "float64",
+    "p_value": "float64",
+    "q_value": "float64",
+    "rests_on": "str",
+    "together_with": "object",
+    "shared_with_controls": "boolean",
+    "headline": "bool",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Findings at one time; the first is the one it is named after."""
+
+    findings: tuple[Finding, ...]
+    shared: bool | None = None
+    headline: bool = False
+
+    @property
+    def named_after(self) -> Finding:
+        """The surest finding in the weights, or in the metrics where these are alone."""
+        return self.findings[0]
+
+
+def find_events(
+    table: pd.DataFrame | Sequence[pd.DataFrame],
+    metrics: Metrics | None = None,
+    *,
+    controls: Tables | None = None,
+    alpha: float = 0.01,
+) -> pd.DataFrame:
+    """What happened, one row per event, ordered by run and step.
+
+        events = probes.find_events(probes.measure(run), run.metrics)
+
+    run, step       where it is fastest. low, high: the stretch in which it happens (more than half of the excess speed
+                    is left; of a metric, the 95 % interval)
+    kind            stage: it stays. dip, spike: it comes back at once. cliff and others: of a metric, as
+                    `find_transitions` calls them
+    direction       rise, fall, or mixed where heads go both ways
+    circuit, probe, component   of the surest finding; circuit is "metric" and probe its name where no weights take part
+    members         the heads that take part, as "layer.head", those that moved fastest (each for itself) first; among
+                    them at most a tenth is expected to be wrong. `attrs["members"]` has every head with its evidence
+    strength        change as a share of the range of the whole run, median over the members
+    p_value         how often a panel in which nothing happens shows as much, anywhere
+    q_value         the same among all panels that were searched (Benjamini & Hochberg), metrics for themselves
+    rests_on        the row of `probes.series.calibration` that says how often this is right on records like this one
+    together_with   other probes and metrics that show something at the same time
+    shared_with_controls   whether controls do the same; NA without controls
+    headline        what sets the run apart: not shared, or, without controls, together with a metric
+
+    table may hold several runs, or be several tables; metrics are then by the name of the run, that of a control too.
+    Only what has q <= alpha is a row. `attrs["searched"]` gives, by panel and metric, the stretches of steps that could
+    be looked at, `attrs["not_searched"]` what could not, with the reason; `attrs["notes"]` what was left out.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha}: a rate between 0 and 1 is expected")
+    runs, others = as_tables(table, "table"), as_tables(controls, "controls") if controls is not None else {}
+    both = [name for name in runs if name in others]
+    if both:
+        raise ValueError(f"{', '.join(both)}: a run and a control have one name. Give each its own: table.assign(run=)")
+    logged = _by_run(metrics, [*runs, *others], first=next(iter(runs)))
+    searches = {name: _search(name, one, logged.get(name), alpha) for name, one in {**runs, **others}.items()}
+    notes: list[str] = []
+    found = {name: searches[name].events for name in runs}
+    schedule, said = schedule_steps({name: [e.findings for e in events] for name, events in found.items()})
+    notes += said
+    rows = []
+    for name, events in found.items():
+        for event in _without(events, schedule.get(name, set())):
+            shared = None
+            if others:
+                shared = is_shared(event.findings, [_all(searches[control].events) for control in others])
+            rows.append(Event(event.findings, shared, _is_headline(event, shared)))
+    return _as_table(rows, [searches[name] for name in runs], alpha, notes, list(others))
+
+
+@dataclass(frozen=True)
+class Search:
+    """What one run shows, and where it was looked at."""
+
+    run: str
+    events: list[Event]
+    searched: dict[str, list[tuple[float, float]]]
+    not_searched: dict[str, str]
+    notes: list[str]
+
+
+def _search(run: str, table: pd.DataFrame, metrics: pd.DataFrame | None, alpha: float) -> Search:
+    panels, refused = read_panels(table)
+    where = {panel.name: panel.searched for panel in panels}
+    found = in_weights(panels, alpha=alpha, seed=SEED)
+    if metrics is not None:
+        more, where_too, refused_too = in_metrics(run, metrics, alpha=alpha)
+        found, where, refused = found + more, {**where, **where_too}, {**refused, **refused_too}
+    found = [one for one in found if one.q_value <= alpha and one.kind not in ("settled", "intervention")]
+    return Search(run, _joined(found), where, refused, _left_out(panels))
+
+
+def _left_out(panels: Sequence[Panel]) -> list[str]:
+    """Heads and steps that panels do without, each note once, with the panels it is about."""
+    notes: dict[str, list[str]] = {}
+    for panel in panels:
+        if panel.steps_left_out:
+            count, reasons = sum(panel.steps_left_out.values()), list(panel.steps_left_out)
+            more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+            notes.setdefault(f"{count} checkpoints are left out ({reasons[0]}{more})", []).append(panel.name)
+        for head, reason in panel.without.items():
+            notes.setdefault(f"head {head[0]}.{head[1]} is left out ({reason})", []).append(panel.name)
+        for head, other in panel.same_as.items():
+            notes.setdefault(f"head {head[0]}.{head[1]} has the numbers of {other[0]}.{other[1]}", []).append(
+                panel.name
+            )
+    said = []
+    for note, names in notes.items():
+        of = "all panels" if len(names) == len(panels) else ", ".join(names[:3]) + " ..." * (len(names) > 3)
+        said.append(f"{note}: {of}")
+    return said
+
+
+def _joined(findings: list[Finding]) -> list[Event]:
+    """Findings at the same time as one event: the surest in the weights takes what overlaps it, then the next."""
+    left = sorted(findings, key=lambda one: (one.circuit is None, one.q_value, one.p_value))
+    events = []
+    while left:
+        first = left[0]
+        near = [one for one in left if one is first or _at_once(first, one)]
+        events.append(Event(tuple(near)))
+        left = [one for one in left if all(one is not other for other in near)]
+    return sorted(events, key=lambda event: event.named_after.step)
+
+
+def _at_once(first: Finding, other: Finding) -> bool:
+    inside = first.low <= other.step <= first.high or other.low <= first.step <= other.high
+    return first.stage == other.stage and (inside or abs(np.log(other.step / first.step)) <= CLOSE)
+
+
+def _all(events: Sequence[Event]) -> list[Finding]:
+    return [one for event in events for one in event.findings]
+
+
+def _without(events: list[Event], schedule: set[tuple[str, float]]) -> list[Event]:
+    """Events without the findings that are the schedule's."""
+    kept = []
+    for event in events:
+        left = tuple(one for one in event.findings if (one.name, one.step) not in schedule)
+        if left:
+            kept.append(Event(left))
+    return kept
+
+
+def _is_headline(event: Event, shared: bool | None) -> bool:
+    if shared is not None:
+        return not shared
+    return any(one.circuit is None for one in event.findings)
+
+
+def _by_run(metrics: Metrics | None, names: list[str], first: str) -> dict[str, pd.DataFrame]:
+    if metrics is None:
+        return {}
+    if isinstance(metrics, pd.DataFrame):
+        return {first: metrics}
+    unknown = [name for name in metrics if name not in names]
+    if unknown:
+        raise ValueError(f"metrics of {', '.join(unknown)}: the tables have the runs {', '.join(names)}")
+    return dict(metrics)
+
+
+def _as_table(
+    events: list[Event], searches: list[Search], alpha: float, notes: list[str], controls: list[str]
+) -> pd.DataFrame:
+    table = pd.DataFrame([_row(event) for event in events], columns=list(COLUMNS)).astype(COLUMNS)
+    several = len(searches) > 1
+    table.attrs["members"] = _members(events)
+    table.attrs["searched"] = _named({s.run: s.searched for s in searches}, several)
+    table.attrs["not_searched"] = _named({s.run: s.not_searched for s in searches}, several)
+    table.attrs["notes"] = notes + [f"{s.run}: {note}" if several else note for s in searches for note in s.notes]
+    table.attrs["tests"] = {s.run: len(s.searched) for s in searches}
+    table.attrs["alpha"] = alpha
+    table.attrs["controls"] = controls
+    return table
+
+
+def _named(by_run: dict[str, dict], several: bool) -> dict:
+    if not several:
+        return next(iter(by_run.values()), {})
+    return {f"{run}: {name}": value for run, found in by_run.items() for name, value in found.items()}
+
+
+def _row(event: Event) -> dict[str, object]:
+    first = event.named_after
+    others = [f"{one.name} at {one.step:.0f}" for one in event.findings[1:]]
+    return {
+        "run": first.run,
+        "step": first.step,
+        "low": first.low,
+        "high": first.high,
+        "kind": first.kind,
+        "direction": first.direction,
+        "circuit": first.circuit or "metric",
+        "probe": first.probe or first.name,
+        "component": first.component,
+        "members": head_names(event.findings),
+        "strength": first.strength,
+        "p_value": first.p_value,
+        "q_value": first.q_value,
+        "rests_on": first.rests_on,
+        "together_with": others,
+        "shared_with_controls": event.shared,
+        "headline": event.headline,
+    }
+
+
+def head_names(findings: Sequence[Finding]) -> list[str]:
+    """The heads that take part in the first of these."""
+    first = findings[0]
+    tower = f"{first.tower}:" if first.tower else ""
+    return [f"{tower}{one.layer}.{one.head}" for one in first.taking_part]
+
+
+def _members(events: Sequence[Event]) -> pd.DataFrame:
+    """Every head of every finding in the weights: what it did, and how sure it is that it took part."""
+    rows = [
+        {
+            "event": number,
+            "run": one.run,
+            "circuit": one.circuit,
+            "probe": one.probe,
+            "component": one.component,
+            "tower": one.tower,
+            "layer": member.layer,
+            "head": member.head,
+            "statistic": member.speed,
+            "change": member.change,
+            "p_value": member.p_value,
+            "q_value": member.q_value,
+            "takes_part": member.takes_part,
+        }
+        for number, event in enumerate(events)
+        for one in event.findings
+        for member in one.members
+    ]
+    columns = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "statistic", "change"]
+    return pd.DataFrame(rows, columns=[*columns, "p_value", "q_value", "takes_part"])

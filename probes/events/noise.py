@@ -1,0 +1,124 @@
+"""Panels in which nothing happens, made from one in which something may.
+
+A smooth curve for each series, and around it noise that is as large, as autocorrelated, as uneven over time and as
+shared between the series as that of the panel itself:
+
+    s_m   value at a checkpoint minus the straight line between those m before and m after it, m = 1, 2, 4: hardly
+          sees what is smooth, and its medians over time do not see what happens once
+    rho   of noise that is AR(1) from checkpoint to checkpoint, E s_m^2 is in proportion to 3 - 4 rho^m + rho^2m: their
+          growth with m, pooled over all series, gives rho. A random walk has growth 2; what grows faster is the curve,
+          and is taken for a walk
+    size  such that no s_m of the noise is smaller than what was measured
+
+rho is taken from above, by two standard errors: noise that is taken to last longer than it does costs power, never
+honesty. What all series share is kept by drawing mixtures of the measured s_1, the same mixture for all series.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+LAGS = (1, 2, 4)
+
+NORMAL_MEDIAN, MEDIAN_SQUARE = 0.67449, 0.45494
+"""The median of |N(0, 1)|, and of its square."""
+
+LARGEST_RHO = 0.995
+"""What stands for a random walk."""
+
+STANDARD_ERRORS = 2.0
+"""By which the growth that gives rho is taken from above."""
+
+CLIPPED = 4.0
+"""Largest s_1 that mixtures are drawn from, in its own standard deviations: one event must not become the noise."""
+
+INNER_KNOTS = 2
+"""Of the smooth curve, a cubic spline over the mean of rank and scaled ln(step)."""
+
+Panel = Float64[np.ndarray, "times series"]
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Its size by series and over time, its rho, and s_1, standardised, which mixtures are drawn from."""
+
+    size: Float64[np.ndarray, " series"]
+    over_time: Float64[np.ndarray, " times"]
+    rho: float
+    differences: Float64[np.ndarray, "differences series"]
+
+
+def measure_noise(x: Float64[np.ndarray, " times"], panel: Panel) -> Noise:
+    """The noise of a panel at these ln(step)."""
+    n = len(x)
+    lags = [m for m in LAGS if n >= 4 * m + 6]
+    found = {m: _from_line(x, panel, m) for m in lags}
+    by_lag = [np.median(np.abs(s), axis=0) / NORMAL_MEDIAN / np.sqrt(m / 2) for m, s in found.items()]
+    size = np.maximum(np.max(by_lag, axis=0), 1e-9 * np.ptp(panel, axis=0) + 1e-300)
+    over_time = _over_time(n, {m: s / size / np.sqrt(m / 2) for m, s in found.items()})
+    scaled = {m: s / (size * over_time[m : n - m, None]) for m, s in found.items()}
+    energy = {m: float(np.median(s**2) / MEDIAN_SQUARE) for m, s in scaled.items()}
+    by_time = np.clip(scaled[1] ** 2, 0, 9).mean(1)
+    doubt = 2 * by_time.std() / max(by_time.mean(), 1e-12) / np.sqrt(len(by_time))
+    growth = max([energy[2 * m] / max(energy[m], 1e-12) for m in lags if 2 * m in energy], default=2.0)
+    rho = _rho_of(growth + STANDARD_ERRORS * doubt)
+    expected = {m: (1.5 - 2 * rho**m + 0.5 * rho ** (2 * m)) / (1 - rho**2) for m in lags}
+    amplitude = np.sqrt(max(energy[m] / expected[m] for m in lags))
+    differences = np.clip(scaled[1], -CLIPPED, CLIPPED)
+    differences = differences / np.maximum(np.sqrt((differences**2).mean(0)), 1e-12)
+    return Noise(size * amplitude, over_time, rho, differences)
+
+
+def smooth_part(x: Float64[np.ndarray, " times"], panel: Panel) -> Panel:
+    """The least-squares spline of each series."""
+    from scipy.interpolate import BSpline  # slow to import, and importing probes must be quick
+
+    rank, scaled = np.linspace(0, 1, len(x)), (x - x[0]) / (x[-1] - x[0])
+    knots = np.r_[[0.0] * 4, np.arange(1, INNER_KNOTS + 1) / (INNER_KNOTS + 1), [1.0] * 4]
+    design = BSpline.design_matrix(np.clip((rank + scaled) / 2, 0, 1 - 1e-9), knots, 3).toarray()
+    basis, _ = np.linalg.qr(design)
+    return basis @ (basis.T @ panel)
+
+
+def panels_like(
+    x: Float64[np.ndarray, " times"], panel: Panel, count: int, rng: np.random.Generator
+) -> Float64[np.ndarray, "count times series"]:
+    """So many panels with the smooth part and the noise of this one, in which nothing happens."""
+    from scipy.signal import lfilter
+
+    noise, smooth = measure_noise(x, panel), smooth_part(x, panel)
+    n, m = len(x), len(noise.differences)
+    mixtures = rng.standard_normal((count, n, m)) / np.sqrt(m)
+    shocks = mixtures @ noise.differences
+    shocks[:, 0] /= np.sqrt(1 - noise.rho**2)
+    shocks *= noise.over_time[:, None] * noise.size
+    return smooth + np.asarray(lfilter([1.0], [1.0, -noise.rho], shocks, axis=1))
+
+
+def _from_line(x: Float64[np.ndarray, " times"], panel: Panel, m: int) -> Float64[np.ndarray, "inner series"]:
+    """s_m at all times but the first and last m."""
+    before, now, after = x[: -2 * m], x[m:-m], x[2 * m :]
+    share = ((after - now) / (after - before))[:, None]
+    return panel[m:-m] - share * panel[: -2 * m] - (1 - share) * panel[2 * m :]
+
+
+def _over_time(n: int, scaled: dict[int, np.ndarray]) -> Float64[np.ndarray, " times"]:
+    """How the noise of all series together changes over time: a running median, shrunk by what chance would make."""
+    from scipy.ndimage import median_filter
+
+    logs = []
+    for m, s in scaled.items():
+        typical = np.log(np.median(np.abs(s), axis=1) + 1e-6)
+        logs.append(np.pad(typical, m, mode="edge"))
+    raw, size = np.mean(logs, axis=0), max(9, (n // 4) | 1)
+    level = median_filter(raw, size=size, mode="nearest")
+    chance = 3.0 * np.var(raw - level) / size
+    shrunk = max(0.0, 1 - chance / max(float(np.var(level)), 1e-12))
+    return np.exp(shrunk * (level - level.mean()))
+
+
+def _rho_of(growth: float) -> float:
+    grid = np.linspace(0, LARGEST_RHO, 400)
+    growths = (3 - 4 * grid**2 + grid**4) / (3 - 4 * grid + grid**2)
+    return float(np.interp(growth, growths, grid))
