@@ -19,17 +19,22 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+
+from checkpoints.remote_path import RemotePath
 
 FORMAT = "checkpoint-probes run"
 VERSION = 1
 
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
+
+Folder = TypeVar("Folder", Path, Path | RemotePath)
+"""A folder and what lies in it, on a disk or in a store."""
 
 _NAME = re.compile(r"(step|resume)-(\d{9,})\.safetensors")
 
@@ -60,12 +65,12 @@ def resume_file(step: int) -> str:
     return f"resume-{step:09d}.safetensors"
 
 
-def files_of(path: Path, kind: str) -> dict[int, Path]:
+def files_of(path: Folder, kind: str) -> dict[int, Folder]:
     """Files of one kind ("step" or "resume") by step, ascending."""
     return files_named(path, (entry.name for entry in path.iterdir()), kind)
 
 
-def files_named(path: Path, names: Iterable[str], kind: str) -> dict[int, Path]:
+def files_named(path: Folder, names: Iterable[str], kind: str) -> dict[int, Folder]:
     """The same from a listing of the directory."""
     matches = [match for match in map(_NAME.fullmatch, names) if match and match[1] == kind]
     return dict(sorted((int(match[2]), path / match[0]) for match in matches))

@@ -8,6 +8,7 @@ open_run("olmo", revisions="stage1-*")                    only some of them
 open_run("mine", metrics="wandb_export.csv")              with metrics that lie elsewhere
 open_run("model.safetensors"), open_run("ckpt.pt")        one checkpoint, sharded or not
 open_run("hub:EleutherAI/pythia-70m", revisions="step*")  a hub repository with one revision per step
+open_run("s3://bucket/run"), open_run("https://host/run") the same folders in a store or on a web server
 """
 
 import warnings
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkpoints.files.checkpoint import abridged
 from checkpoints.heads.layout import Family
+from checkpoints.remote_path import Place
 from checkpoints.run import Run
 from checkpoints.sources import run_directory, step_folders, trainer_output, transformer_lens
 from checkpoints.sources.below import find_below
@@ -28,6 +30,7 @@ from checkpoints.sources.stated import Steps, stated_run
 
 if TYPE_CHECKING:
     from checkpoints.hub import Hub
+    from checkpoints.store import Store
 
 FOLDERS = (
     (run_directory.find, "a run directory (run.json)"),
@@ -47,6 +50,7 @@ def open_run(
     config: Mapping[str, Any] | None = None,
     family: Family | str | None = None,
     hub: "Hub | None" = None,
+    store: "Store | None" = None,
 ) -> Run:
     """Open a run; raises with what it looked for where there is none. What a reader must know of it is warned of.
 
@@ -58,18 +62,26 @@ def open_run(
 
     config adds to, or replaces, what the source says of the model's shape, e.g. {"num_attention_heads": 12}. family
     describes how an unknown architecture stores its attention weights, or is the name of a known one to insist on. hub
-    (server, cache, token) is for sources that begin with "hub:".
+    (server, cache, token) is for sources that begin with "hub:", store (options, headers, cache) for s3://, gs://,
+    https:// and whatever else fsspec knows.
     """
-    if str(source).startswith("hub:"):
+    is_hub, is_store = str(source).startswith("hub:"), "://" in str(source)
+    if hub is not None and not is_hub:
+        raise ValueError(f"hub is for sources that begin with 'hub:', {str(source)!r} does not")
+    if store is not None and not is_store:
+        raise ValueError(f"store is for addresses such as s3://bucket/run, {str(source)!r} is none")
+    if is_hub:
         from checkpoints.sources.hub import find
 
         if steps is not None:
             raise ValueError("steps= is for folders on a disk; for a hub's repository say revisions=")
         run = find(str(source).removeprefix("hub:"), revisions or "*", hub)
-    elif hub is not None:
-        raise ValueError(f"hub is for sources that begin with 'hub:', {str(source)!r} does not")
+    elif is_store:
+        from checkpoints.sources.store import find as find_in_store
+
+        run = find_in_store(str(source), store, partial(_in_folder, pattern=revisions, steps=steps))
     else:
-        run = _on_disk(_existing(Path(source)), revisions, steps)
+        run = _in_folder(_existing(Path(source)), revisions, steps)
     for notice in run.notices:
         warnings.warn(notice, stacklevel=2)
     if config:
@@ -86,7 +98,7 @@ def _existing(path: Path) -> Path:
     return path.absolute()  # a worker may be somewhere else
 
 
-def _on_disk(path: Path, pattern: str | None, steps: Steps | None) -> Run:
+def _in_folder(path: Place, pattern: str | None, steps: Steps | None) -> Run:
     if steps is not None:
         return _selected(stated_run(path, steps), pattern)
     if path.is_file():
@@ -107,7 +119,7 @@ def _on_disk(path: Path, pattern: str | None, steps: Steps | None) -> Run:
     return run
 
 
-def _numbered(path: Path, pattern: str | None) -> Run | None:
+def _numbered(path: Place, pattern: str | None) -> Run | None:
     """The run of several steps that a folder is, None if it is none."""
     for find, _ in FOLDERS[:-2]:
         run = find(path)

@@ -30,8 +30,10 @@ class Entry:
     open: Callable[[], Checkpoint]
     recorded_step: Callable[[], int | None] | None = None
     """The step that a file beside the weights records, where there is one."""
-    version: str = ""
-    """What tells this content from another under the same name, where the source knows it (a commit)."""
+    version: str | Callable[[], str] = ""
+    """What tells this content from another under the same name, where the source knows it (a commit) or can ask."""
+    content: Callable[[], Mapping[str, str]] | None = None
+    """By file of weights, the hash of its content, where a server lists it."""
     stage: str | None = None
     """Of which stage of training it is, where there are several (`stage2-ingredient1`)."""
     stage_step: int | None = None
@@ -45,7 +47,8 @@ class Entry:
         path = Path(self.label)
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
-        return f"{self.label} {self.version} {stats}"
+        version = self.version() if callable(self.version) else self.version
+        return f"{self.label} {version} {stats}"
 
 
 def metrics_table(logged: Iterable[tuple[int, Mapping[str, float]]] = ()) -> pd.DataFrame:
@@ -82,9 +85,14 @@ class Run:
     @property
     def path(self) -> Path:
         """Where it is on this disk."""
-        if self.source.startswith("hub:"):
-            raise ValueError(f"{self.source} is on a hub: it has no path here")
+        if self.is_remote:
+            raise ValueError(f"{self.source} is not on this disk: it has no path here")
         return Path(self.source)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies on a hub or in a store, and reading it costs requests."""
+        return self.source.startswith("hub:") or "://" in self.source
 
     @property
     def steps(self) -> list[int]:
@@ -223,7 +231,7 @@ class Run:
         return f"{self.heads} ({self.heads.name})" if is_cheap else "not looked for yet: run.heads"
 
     def _lists_cheaply(self) -> bool:
-        return not self.source.startswith("hub:") and self.checkpoint(self.steps[-1]).lists_cheaply
+        return not self.is_remote and self.checkpoint(self.steps[-1]).lists_cheaply
 
     def _last_metrics(self) -> str:
         """The last value of every metric; what is read for that is not kept, since more may come."""

@@ -50,6 +50,9 @@ def audit(
     tensors: Annotated[
         str | None, typer.Option(help="'all' or 'attention'; attention alone is the default on a hub.")
     ] = None,
+    hashes_only: Annotated[
+        bool, typer.Option("--hashes-only", help="Compare the hashes that a hub or store lists; read no weights.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the verdicts to this CSV file.")] = None,
 ) -> None:
     """Say of every step whether its weights can be those of that step.
@@ -57,13 +60,16 @@ def audit(
     Exit code: 0 if every step is sound, 1 if something was found, 2 if the run cannot be opened.
     """
     from checkpoints.audit import audit as audited
+    from checkpoints.audit import audit_hashes
     from checkpoints.layout import write_text
 
     if tensors not in (None, "all", "attention"):
         raise typer.BadParameter(f"{tensors!r}: 'all' or 'attention' is expected", param_hint="--tensors")
+    if tensors and hashes_only:
+        raise typer.BadParameter("it reads no tensors", param_hint="--hashes-only")
     run = opened(source, revisions, heads)
     try:
-        found = audited(run, tensors=tensors, progress=True)
+        found = audit_hashes(run, progress=True) if hashes_only else audited(run, tensors=tensors, progress=True)
         if output is not None:
             write_text(output, found.table.to_csv(index=False))
     except (OSError, ValueError) as error:
@@ -173,8 +179,8 @@ def watch(
     from probes.watch import view
     from probes.watch import watch as watched
 
-    if source.startswith("hub:"):
-        raise failed(ValueError(f"{source} is on a hub: watch is for runs on this disk"))
+    if source.startswith("hub:") or "://" in source:
+        raise failed(ValueError(f"{source} is elsewhere: watch is for runs on this disk"))
     console = Console(highlight=False)
     if console.is_terminal and not once:
         watched(source, console, interval=interval, measures=measured, log_steps=not linear)

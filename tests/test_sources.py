@@ -217,3 +217,9 @@ def test_a_checkpoint_of_two_gigabytes_is_walked_layer_by_layer_in_little_memory
     peak, seen = map(int, out.split())
     assert seen == layers * 4 * width * width
     assert 4 * 4 * width * width < peak < 300e6  # more than one layer, or nothing was measured; less than two
+
+
+def test_one_folder_of_a_step_alone_has_that_step(tmp_path):
+    (tmp_path / "step7").mkdir()
+    save_file(state(7), tmp_path / "step7" / "model.safetensors")
+    assert open_run(tmp_path).steps == [7]

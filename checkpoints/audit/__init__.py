@@ -2,5 +2,6 @@
 
 from checkpoints.audit.audit import Audit, audit
 from checkpoints.audit.fault import Fault
+from checkpoints.audit.hashes import audit_hashes
 
-__all__ = ["Audit", "Fault", "audit"]
+__all__ = ["Audit", "Fault", "audit", "audit_hashes"]

@@ -93,11 +93,11 @@ class Audit:
 
 
 def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progress: bool = False) -> Audit:
-    """Judge every step of a run. All tensors are read, or those of attention alone: the default on a hub."""
+    """Judge every step of a run. All tensors are read, or those of attention alone: the default for a remote run."""
     if tensors is None:
-        tensors = "attention" if run.source.startswith("hub:") else "all"
+        tensors = "attention" if run.is_remote else "all"
     names = [n for layer in run.heads.layers for n in run.heads.names(layer)] if tensors == "attention" else None
-    faults: list[Fault] = [Fault(step, "gap", _missing(count)) for step, count in gaps(run.steps)]
+    faults: list[Fault] = [Fault(step, "gap", missing_before(count)) for step, count in gaps(run.steps)]
     series: dict[int, Fingerprints] = {}
     recorded: dict[int, int | None] = {}
     for step, entries in tqdm(
@@ -114,7 +114,7 @@ def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progr
         before = step - entries[0].stage_step if entries[0].stage_step is not None else 0
         recorded[step] = None if within is None else within + before
     faults += _wrong_steps(recorded) if run.step_unit in ("step", "number") else []
-    if tensors == "attention" and not run.source.startswith("hub:") and never_changes(series):
+    if tensors == "attention" and not run.is_remote and never_changes(series):
         return audit(run, tensors="all", progress=progress)  # frozen attention, or all the same? the rest tells
     return Audit(run.name, run.steps, sorted(faults + judge(series), key=lambda fault: fault.step))
 
@@ -154,7 +154,8 @@ def _read(entry: Entry, names: list[str] | None) -> Fault | tuple[int | None, Fi
         return Fault(entry.step, "unreadable", f"{entry.label}: {error}")
 
 
-def _missing(count: int) -> str:
+def missing_before(count: int) -> str:
+    """What is said of a step before which others should be."""
     return f"by the spacing around it {count} step{'s are' if count > 1 else ' is'} missing before this one"
 
 

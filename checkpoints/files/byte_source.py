@@ -2,12 +2,16 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
 
 from checkpoints.files.checkpoint import WeightsError
+
+Result = TypeVar("Result")
 
 
 class ByteSource(ABC):
@@ -55,6 +59,16 @@ class LocalFile(ByteSource):
             if file.readinto(content.data) != stop - start:
                 raise WeightsError(f"{self.path} ends before byte {stop}: it was cut short while being read")
         return content
+
+
+def parsed_from(source: ByteSource, parse: Callable[[ByteSource], Result]) -> Result:
+    """What parse makes of the bytes; where kept bytes do not parse they are dropped and fetched once more."""
+    try:
+        return parse(source)
+    except WeightsError:
+        if not source.forget():
+            raise
+        return parse(source)
 
 
 def as_byte_source(source: ByteSource | Path | str) -> ByteSource:

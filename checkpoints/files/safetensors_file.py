@@ -18,7 +18,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from checkpoints.files.byte_source import ByteSource, as_byte_source
+from checkpoints.files.byte_source import ByteSource, as_byte_source, parsed_from
 from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError
 
 LONGEST_TABLE = 100_000_000
@@ -57,12 +57,7 @@ class SafetensorsFile(Checkpoint):
 
     def _ranges(self) -> dict[str, tuple[Stored, int]]:
         if self._contents is None:
-            try:
-                self._contents = table_of_contents(self.bytes)
-            except WeightsError:
-                if not self.bytes.forget():
-                    raise
-                self._contents = table_of_contents(self.bytes)  # a cache kept something else; fetched once more
+            self._contents = parsed_from(self.bytes, table_of_contents)
         return self._contents
 
     def _table(self) -> Mapping[str, Stored]:

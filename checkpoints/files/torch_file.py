@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from checkpoints.files.byte_source import ByteSource, as_byte_source
+from checkpoints.files.byte_source import ByteSource, as_byte_source, parsed_from
 from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError
 from checkpoints.files.state_dict import kept_config, kept_step, state_dict_in
 from checkpoints.files.torch_archive import TorchArchive, open_archive
@@ -30,7 +30,7 @@ class TorchFile(Checkpoint):
     @cached_property
     def archive(self) -> TorchArchive:
         """The file's content, with descriptions in place of tensors."""
-        return open_archive(self.bytes)
+        return parsed_from(self.bytes, open_archive)
 
     @cached_property
     def records(self) -> dict[str, TensorRecord]:

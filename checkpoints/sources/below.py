@@ -7,9 +7,9 @@ other runs are refused, each with the call that opens it.
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from checkpoints.files.checkpoint import abridged
+from checkpoints.remote_path import Place, path_below
 from checkpoints.run import Run
 from checkpoints.sources.folder import config_beside
 
@@ -19,7 +19,7 @@ _MOST = 2000
 _NOT_RUNS = ("wandb", "__pycache__", "node_modules", "src", "data")
 
 
-def find_below(path: Path, find: Callable[[Path], Run | None]) -> Run | None:
+def find_below(path: Place, find: Callable[[Place], Run | None]) -> Run | None:
     """The run in a folder below this one, None if there is none; raises where there are several."""
     found, failures = _runs_below(path, find)
     if not found:
@@ -33,9 +33,9 @@ def find_below(path: Path, find: Callable[[Path], Run | None]) -> Run | None:
     return _as_of(path, taken, found[taken], others, failures)
 
 
-def _runs_below(path: Path, find: Callable[[Path], Run | None]) -> tuple[dict[Path, Run], list[str]]:
+def _runs_below(path: Place, find: Callable[[Place], Run | None]) -> tuple[dict[Place, Run], list[str]]:
     """The runs below by where they are, and what is wrong with places that almost are one."""
-    found: dict[Path, Run] = {}
+    found: dict[Place, Run] = {}
     failures: list[str] = []
     pending, looked_at = [(path, 0)], 0
     while pending:
@@ -60,11 +60,11 @@ def _runs_below(path: Path, find: Callable[[Path], Run | None]) -> tuple[dict[Pa
     return found, failures
 
 
-def _latest_version(found: dict[Path, Run]) -> tuple[Path | None, list[Path]]:
+def _latest_version(found: dict[Place, Run]) -> tuple[Place | None, list[Place]]:
     """The one run, or the highest version where all of them are versions of one thing; and the others."""
     if len(found) == 1:
         return next(iter(found)), []
-    families: dict[str, list[tuple[int, Path]]] = {}
+    families: dict[str, list[tuple[int, Place]]] = {}
     for place in found:
         numbers = _VERSION.findall(str(place))
         if not numbers:
@@ -76,12 +76,12 @@ def _latest_version(found: dict[Path, Run]) -> tuple[Path | None, list[Path]]:
     return versions[-1][1], [place for _, place in versions[:-1]]
 
 
-def _as_of(path: Path, place: Path, run: Run, others: list[Path], failures: list[str]) -> Run:
+def _as_of(path: Place, place: Place, run: Run, others: list[Place], failures: list[str]) -> Run:
     """The run under the name of the folder that was opened, with a config that lies between."""
     notices = list(run.notices)
     if others:
         calls = [f'open_run("{other}")' for other in others]
-        notices.append(f"{place.relative_to(path)} is opened, the latest version; to open another: {_listed(calls)}")
+        notices.append(f"{path_below(place, path)} is opened, the latest version; to open another: {_listed(calls)}")
     if failures:
         notices.append(f"not opened: {' '.join(failures[:3])}")
     between = [folder for folder in place.parents if folder == path or path in folder.parents]
@@ -90,8 +90,8 @@ def _as_of(path: Path, place: Path, run: Run, others: list[Path], failures: list
     return replace(run, name=path.resolve().name, config=config, family=family, notices=tuple(notices))
 
 
-def _named(path: Path, places: list[Path]) -> str:
-    return abridged([str(place.relative_to(path)) for place in places])
+def _named(path: Place, places: list[Place]) -> str:
+    return abridged([path_below(place, path) for place in places])
 
 
 def _listed(calls: list[str]) -> str:

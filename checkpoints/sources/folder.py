@@ -10,16 +10,20 @@ from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder, require_inside
 from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.files.torch_file import SUFFIXES, TorchFile
+from checkpoints.remote_path import Place, RemotePath, path_below
 
 FILE_SUFFIXES = (".safetensors", *SUFFIXES)
 
 
-def open_file(path: Path) -> Checkpoint:
+def open_file(path: Place) -> Checkpoint:
     """One file of weights."""
-    return SafetensorsFile(path) if path.suffix == ".safetensors" else TorchFile(path)
+    source = path.byte_source() if isinstance(path, RemotePath) else path
+    checkpoint = SafetensorsFile(source) if path.suffix == ".safetensors" else TorchFile(source)
+    checkpoint.is_remote = isinstance(path, RemotePath)
+    return checkpoint
 
 
-def open_folder(path: Path) -> Checkpoint:
+def open_folder(path: Place) -> Checkpoint:
     """The checkpoint in a folder; raises WeightsError where there is none."""
     checkpoint = weights_in(path)
     if checkpoint is None:
@@ -28,18 +32,21 @@ def open_folder(path: Path) -> Checkpoint:
     return checkpoint
 
 
-def weights_in(path: Path, below: int = 2) -> Checkpoint | None:
+def weights_in(path: Place, below: int = 2) -> Checkpoint | None:
     """The checkpoint in a folder, or in the one folder below it that holds one; None if there are no weights.
 
     Trainers put folders into folders: `checkpoint-10/global_step10/`, `iter_0000010/mp_rank_00/`, `step10/model/`.
     """
 
     def inside(name: str) -> Checkpoint:
-        require_inside(path / name, path, str(path))
+        if isinstance(path, Path):  # a store has no links
+            require_inside(path / name, path, str(path))
         return open_file(path / name)
 
-    names = sorted(entry.relative_to(path).as_posix() for entry in path.glob("*") if entry.is_file())
+    names = sorted(path_below(entry, path) for entry in path.glob("*") if entry.is_file())
     found = in_folder(names, str(path), lambda name: (path / name).read_bytes(), inside)
+    if found is not None:
+        found.is_remote = isinstance(path, RemotePath)
     if found is not None or not below:
         return found
     folders = [entry for entry in sorted(path.iterdir()) if entry.is_dir() and not BESIDE_WEIGHTS.search(entry.name)]
@@ -52,12 +59,12 @@ def is_weights_file(name: str) -> bool:
     return name.endswith(FILE_SUFFIXES)
 
 
-def opener(path: Path) -> partial[Checkpoint]:
+def opener(path: Place) -> partial[Checkpoint]:
     """How to open what is at this path, later."""
     return partial(open_folder if path.is_dir() else open_file, path)
 
 
-def config_beside(*folders: Path) -> dict[str, Any]:
+def config_beside(*folders: Place) -> dict[str, Any]:
     """The first config.json found in these folders."""
     for folder in folders:
         if (folder / "config.json").is_file():

@@ -1,43 +1,74 @@
-"""A hub repository: one revision per step (`step1000`), or the numbered files of older TransformerLens repositories."""
+"""A hub repository: one revision per step (`step1000`), or the numbered files of older TransformerLens repositories.
 
-from fnmatch import fnmatchcase
+Such a repository (`NeelNanda/Attn_Only_2L512W_C4_Code`, say) holds `config.json` with TransformerLens' own names
+(n_heads, d_head, attn_only, shortformer_pos ...), the final weights, and `checkpoints/*_NUMBER.pth` on its main
+branch. TransformerLens itself reads it so (`transformer_lens/tools/model_registry/checkpoints.py`, `tl_legacy.py`).
+"""
+
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
 from checkpoints.files.checkpoint import abridged
-from checkpoints.files.in_folder import in_folder
+from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder
 from checkpoints.files.safetensors_file import SafetensorsFile
-from checkpoints.files.torch_file import TorchFile
+from checkpoints.files.torch_file import SUFFIXES, TorchFile
 from checkpoints.hub import Hub
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import parsed_config
-from checkpoints.sources.step_folders import step_in
-from checkpoints.sources.transformer_lens import NUMBERED
+from checkpoints.sources.sequence import NamedRun, matching, run_in_names
+from checkpoints.sources.transformer_lens import NUMBERED, unit_of_numbers
 
 
 def find(repository: str, pattern: str, hub: Hub | None) -> Run:
     """The run in a repository: revisions whose names match the pattern and carry a step; else files that do."""
     hub = hub or Hub()
     revisions = hub.revisions(repository)
-    matching = [name for name in revisions if fnmatchcase(name, pattern)]
-    steps = sorted((step, name) for name in matching if (step := step_in(name)) is not None)
-    if steps:
-        entries = [
-            Entry(
-                step,
-                f"hub:{repository}@{name}",
-                partial(open_revision, hub, repository, name, revisions[name]),
-                version=revisions[name],
-            )
-            for step, name in steps
-        ]
-        config = read_config(hub, repository, revisions[steps[-1][1]])
-        return Run(f"hub:{repository}", repository, entries, config.get("model_type", "unknown"), config)
-    return _numbered_files(hub, repository, revisions, pattern)
+
+    def call(revisions: str) -> str:
+        return f'open_run("hub:{repository}", revisions="{revisions.replace("{step}", "*")}")'
+
+    # the branch that everybody works on counts nothing, whatever its name
+    names = [name for name in matching(revisions, pattern) if name not in ("main", "master")]
+    try:
+        found = run_in_names(names, call)
+    except ValueError as error:
+        raise ValueError(f"hub:{repository}: {error}") from None
+    return (
+        _revisions(hub, repository, revisions, found) if found.placed else _files(hub, repository, revisions, pattern)
+    )
 
 
-def _numbered_files(hub: Hub, repository: str, revisions: dict[str, str], pattern: str) -> Run:
+def _revisions(hub: Hub, repository: str, revisions: Mapping[str, str], found: NamedRun) -> Run:
+    """The run of these revisions."""
+    entries = [
+        Entry(
+            one.step,
+            f"hub:{repository}@{one.name}",
+            partial(open_revision, hub, repository, one.name, revisions[one.name]),
+            version=revisions[one.name],
+            content=partial(content_hashes, hub, repository, revisions[one.name]),
+            stage=one.stage,
+            stage_step=one.stage_step,
+            tokens=one.tokens,
+        )
+        for one in found.placed
+    ]
+    config = read_config(hub, repository, revisions[found.placed[-1].name])
+    return Run(
+        f"hub:{repository}",
+        repository,
+        entries,
+        config.get("model_type", "unknown"),
+        config,
+        step_unit=found.unit,
+        notices=found.notices,
+    )
+
+
+def _files(hub: Hub, repository: str, revisions: Mapping[str, str], pattern: str) -> Run:
+    """The run of the numbered files on the main branch."""
     commit = revisions.get("main")
     files = hub.files(repository, commit) if commit else {}
     found = sorted((int(match[1]), path) for path in files if (match := NUMBERED.fullmatch(path)))
@@ -47,10 +78,34 @@ def _numbered_files(hub: Hub, repository: str, revisions: dict[str, str], patter
             f"its revisions are {abridged(sorted(revisions))}"
         )
     entries = [
-        Entry(number, f"hub:{repository}/{path}", partial(_open_file, hub, repository, commit, path), version=commit)
+        Entry(
+            number,
+            f"hub:{repository}/{path}",
+            partial(_open_file, hub, repository, commit, path),
+            version=commit,
+            content=partial(content_hashes, hub, repository, commit, path),
+        )
         for number, path in found
     ]
-    return Run(f"hub:{repository}", repository, entries, "transformer-lens", read_config(hub, repository, commit))
+    unit, notices = unit_of_numbers(repository, [path for _, path in found], found[-1][0])
+    return Run(
+        f"hub:{repository}",
+        repository,
+        entries,
+        "transformer-lens",
+        read_config(hub, repository, commit),
+        step_unit=unit,
+        notices=notices,
+    )
+
+
+def content_hashes(hub: Hub, repository: str, commit: str, path: str | None = None) -> dict[str, str]:
+    """By file of weights of a commit, the hash that the hub lists; of the safetensors alone where there are both."""
+    files = hub.files(repository, commit)
+    names = [path] if path else [name for name in files if "/" not in name and not BESIDE_WEIGHTS.search(name)]
+    weights = [name for name in names if name.endswith((".safetensors", *SUFFIXES))]
+    safe = [name for name in weights if name.endswith(".safetensors")]
+    return {name: files[name].hash for name in safe or weights}
 
 
 def open_revision(hub: Hub, repository: str, revision: str, commit: str) -> Checkpoint:
@@ -70,10 +125,8 @@ def open_revision(hub: Hub, repository: str, revision: str, commit: str) -> Chec
 
 def _open_file(hub: Hub, repository: str, commit: str, path: str) -> Checkpoint:
     source = hub.open(repository, commit, hub.files(repository, commit)[path])
-    if path.endswith(".safetensors"):
-        return SafetensorsFile(source)
-    checkpoint = TorchFile(source.whole())
-    checkpoint.label = f"hub:{repository}@{commit[:8]}/{path}"
+    checkpoint = SafetensorsFile(source) if path.endswith(".safetensors") else TorchFile(source)
+    checkpoint.is_remote = True
     return checkpoint
 
 

@@ -3,18 +3,18 @@
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from checkpoints.files.checkpoint import abridged
-from checkpoints.files.safetensors_file import SafetensorsFile
 from checkpoints.layout import FORMAT, METRICS_FILE, RUN_FILE, VERSION, files_of
+from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run, metrics_table
+from checkpoints.sources.folder import open_file
 
 
-def find(path: Path) -> Run | None:
+def find(path: Place) -> Run | None:
     """The run that a directory holds, None if it is not a run directory."""
     if not (path / RUN_FILE).is_file():
         return None
@@ -22,12 +22,12 @@ def find(path: Path) -> Run | None:
     return described(path, description, files_of(path, "step"))
 
 
-def described(path: Path, description: Mapping[str, Any], files: Mapping[int, Path]) -> Run:
+def described(path: Place, description: Mapping[str, Any], files: Mapping[int, Place]) -> Run:
     """The run of this description and these files of weights, by step."""
     return Run(
         source=str(path),
         name=description["name"],
-        entries=[Entry(step, str(file), partial(SafetensorsFile, file)) for step, file in files.items()],
+        entries=[Entry(step, str(file), partial(open_file, file)) for step, file in files.items()],
         family=description["family"],
         config=description["config"],
         seed=description["seed"],
@@ -38,16 +38,16 @@ def described(path: Path, description: Mapping[str, Any], files: Mapping[int, Pa
     )
 
 
-def read_metrics(file: Path) -> pd.DataFrame:
+def read_metrics(file: Place) -> pd.DataFrame:
     """Scalars by step: one row per step, one column per scalar. A last line cut short is left out."""
     return metrics_table((scalars.pop("step"), scalars) for _, scalars in metric_lines(file))
 
 
-def metric_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def metric_lines(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
     """The whole lines of a metrics file, as text and as scalars. A last line cut short is left out."""
     if not file.exists():
         return
-    with open(file, encoding="utf-8") as lines:
+    with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.endswith("\n"):
                 return
@@ -59,7 +59,7 @@ def metric_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield line, scalars
 
 
-def read_description(path: Path) -> dict[str, Any]:
+def read_description(path: Place) -> dict[str, Any]:
     """The content of run.json; raises where it is not there, not ours or not whole."""
     file = path / RUN_FILE
     if not path.exists():

@@ -14,20 +14,21 @@ from typing import Any
 
 from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
+from checkpoints.remote_path import Place, path_below
 from checkpoints.run import Run
 from checkpoints.sources.folder import is_weights_file
 from checkpoints.sources.names import EPOCH, STEP, TOKEN, number_of
 from checkpoints.sources.sequence import NamedRun, Placed
 from checkpoints.sources.step_folders import run_of
 
-Steps = str | re.Pattern | Callable[[Path], int | None] | Mapping[int, str | Path]
+Steps = str | re.Pattern | Callable[[Place], int | None] | Mapping[int, str | Path]
 _PLACEHOLDERS = {"{step}": STEP, "{epoch}": EPOCH, "{tokens}": TOKEN}
 _NUMBER = r"(\d+(?:\.\d+)?[kmbtKMBT]|\d+)"
 _EXPECTED = 'A pattern such as "model_{step}.pth", or an expression with one group for the step, is expected'
 _DEPTH = 4
 
 
-def stated_run(path: Path, steps: Steps) -> Run:
+def stated_run(path: Place, steps: Steps) -> Run:
     """The run in a folder by what the caller says of its steps."""
     if path.is_file():
         raise ValueError(f"steps= is for a folder of checkpoints, {path} is a file")
@@ -41,7 +42,7 @@ def stated_run(path: Path, steps: Steps) -> Run:
     return run_of(path, NamedRun(tuple(sorted(placed, key=lambda one: (one.step, one.name))), unit))
 
 
-def _listed(path: Path, steps: Mapping[int, str | Path]) -> list[Placed]:
+def _listed(path: Place, steps: Mapping[int, str | Path]) -> list[Placed]:
     absent = [str(place) for place in steps.values() if not (path / place).exists()]
     if absent:
         raise FileNotFoundError(f"steps=: {abridged(absent)} does not exist in {path}")
@@ -50,7 +51,7 @@ def _listed(path: Path, steps: Mapping[int, str | Path]) -> list[Placed]:
     return [Placed(str(place), _whole(step, f"steps=, {place}")) for step, place in steps.items()]
 
 
-def _found(path: Path, step_of: Callable[[Path], int | None], asked: str) -> list[Placed]:
+def _found(path: Place, step_of: Callable[[Place], int | None], asked: str) -> list[Placed]:
     """All that has a step, in the folder and below; what has one is a checkpoint and is not looked into."""
     placed, others, pending = [], [], [(path, 0)]
     while pending:
@@ -60,17 +61,17 @@ def _found(path: Path, step_of: Callable[[Path], int | None], asked: str) -> lis
                 continue
             step = step_of(place)
             if step is not None:
-                placed.append(Placed(place.relative_to(path).as_posix(), step))
+                placed.append(Placed(path_below(place, path), step))
             elif place.is_dir() and depth < _DEPTH:
                 pending.append((place, depth + 1))
             else:
-                others.append(place.relative_to(path).as_posix())
+                others.append(path_below(place, path))
     if not placed:
         raise ValueError(f"{path}: {asked} matches nothing; there is {abridged(others)}")
     return placed
 
 
-def _may_be_one(place: Path) -> bool:
+def _may_be_one(place: Place) -> bool:
     if place.name.startswith(".") or BESIDE_WEIGHTS.search(place.name):
         return False
     return place.is_dir() or is_weights_file(place.name)
@@ -104,13 +105,13 @@ def _matched(expression: re.Pattern, text: str, whole: bool) -> int | None:
         raise ValueError(f"steps={expression.pattern!r} takes {match[1]!r} of {text} for the step: no number") from None
 
 
-def _seen(place: Path, path: Path, steps: str | re.Pattern) -> str:
+def _seen(place: Place, path: Place, steps: str | re.Pattern) -> str:
     """What the pattern is compared with: the name, or the path inside the folder for patterns with a /."""
     text = steps if isinstance(steps, str) else steps.pattern
-    return place.relative_to(path).as_posix() if "/" in text else place.name
+    return path_below(place, path) if "/" in text else place.name
 
 
-def _called(function: Callable[[Path], int | None], place: Path) -> int | None:
+def _called(function: Callable[[Place], int | None], place: Place) -> int | None:
     try:
         step = function(place)
     except Exception as error:

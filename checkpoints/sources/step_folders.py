@@ -6,13 +6,13 @@ records, or 0.
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
 from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.files.torch_file import TorchFile
+from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import config_beside, is_weights_file, open_file, opener, weights_in
 from checkpoints.sources.metrics.beside import metrics_beside
@@ -20,7 +20,7 @@ from checkpoints.sources.names import EPOCH, NUMBER, STEP, believed, counts_in, 
 from checkpoints.sources.sequence import NamedRun, matching, run_in_names
 
 
-def find(path: Path, pattern: str | None = None) -> Run | None:
+def find(path: Place, pattern: str | None = None) -> Run | None:
     """The run in a folder of numbered checkpoints, None if nothing in it is one. pattern: of their names, "step*"."""
     names = matching(_candidates(path), pattern)
     try:
@@ -36,12 +36,12 @@ def find(path: Path, pattern: str | None = None) -> Run | None:
     files = all((path / one.name).is_file() for one in found.placed)
     if found.unit == NUMBER and files and _whole(path) is not None:
         return None  # the parts of one checkpoint
-    if len(found.placed) == 1 and (path / found.placed[0].name).is_dir() and _whole(path) is not None:
+    if len(found.placed) == 1 and (path / found.placed[0].name).is_dir() and _whole(path, below=0) is not None:
         return None  # one checkpoint that keeps its optimizer in a folder of that name
     return run_of(path, found)
 
 
-def run_of(path: Path, found: NamedRun) -> Run:
+def run_of(path: Place, found: NamedRun) -> Run:
     """The run of these names in a folder."""
     entries = [
         Entry(
@@ -85,7 +85,7 @@ def left_out(names: tuple[str, ...]) -> tuple[str, ...]:
     return (f"left out, not among the numbered checkpoints of the run: {abridged(list(names))}",) if names else ()
 
 
-def _candidates(path: Path) -> Iterator[str]:
+def _candidates(path: Place) -> Iterator[str]:
     """Names of what may be a checkpoint: files of weights, folders whose names count something or that hold weights."""
     for entry in sorted(path.iterdir()):
         if BESIDE_WEIGHTS.search(entry.name) or entry.name.startswith("."):
@@ -97,10 +97,10 @@ def _candidates(path: Path) -> Iterator[str]:
             yield entry.name
 
 
-def _whole(folder: Path) -> Checkpoint | None:
+def _whole(folder: Place, below: int = 2) -> Checkpoint | None:
     """The one checkpoint in a folder; None where there is none, or several."""
     try:
-        return weights_in(folder)
+        return weights_in(folder, below)
     except (OSError, ValueError):
         return None
 
@@ -130,7 +130,7 @@ def _recorded_epoch(checkpoint: Checkpoint) -> int | None:
     return epoch if type(epoch) is int else None
 
 
-def find_single(path: Path) -> Run | None:
+def find_single(path: Place) -> Run | None:
     """One checkpoint, a file or a folder, as a run of one step: that of its name, of its content, or 0."""
     if path.is_file():
         if not is_weights_file(path.name):
@@ -160,14 +160,14 @@ def find_single(path: Path) -> Run | None:
     )
 
 
-def _how_to_choose(path: Path) -> str:
+def _how_to_choose(path: Place) -> str:
     files = sorted(entry.name for entry in path.iterdir() if is_weights_file(entry.name))
     each = " or ".join(f'open_run("{path / name}")' for name in files[:3])
     steps = ", ".join(f'{number}: "{name}"' for number, name in enumerate(files[:2]))
     return f'To open one: {each}. If they are one run, say the steps: open_run("{path}", steps={{{steps}, ...}})'
 
 
-def config_in(place: Path) -> dict[str, Any]:
+def config_in(place: Place) -> dict[str, Any]:
     """What a trainer kept of the model's shape inside the checkpoint (nanoGPT: `model_args`); {} if nothing."""
     try:
         checkpoint = open_file(place) if place.is_file() else weights_in(place)

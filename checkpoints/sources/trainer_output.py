@@ -4,12 +4,12 @@ import json
 import math
 import re
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
+from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run, metrics_table
 from checkpoints.sources.folder import config_beside, is_weights_file, opener
 from checkpoints.sources.step_folders import left_out
@@ -17,7 +17,7 @@ from checkpoints.sources.step_folders import left_out
 STATE_FILE = "trainer_state.json"
 
 
-def find(path: Path) -> Run | None:
+def find(path: Place) -> Run | None:
     """The run in a Trainer's output folder, None if this is not one: a state says that the numbers are steps."""
     folders = sorted(
         (int(match[1]), folder)
@@ -38,7 +38,7 @@ def find(path: Path) -> Run | None:
     )
 
 
-def _beside(path: Path, folders: set[Path]) -> tuple[str, ...]:
+def _beside(path: Place, folders: set[Place]) -> tuple[str, ...]:
     """Weights in the output that are none of its steps: those saved at the end."""
     others = [entry for entry in sorted(path.iterdir()) if entry not in folders]
     return tuple(
@@ -48,12 +48,12 @@ def _beside(path: Path, folders: set[Path]) -> tuple[str, ...]:
     )
 
 
-def global_step(folder: Path) -> int | None:
+def global_step(folder: Place) -> int | None:
     """The step that the Trainer recorded in this checkpoint."""
     return _state(folder).get("global_step") if (folder / STATE_FILE).is_file() else None
 
 
-def read_metrics(folders: list[Path]) -> pd.DataFrame:
+def read_metrics(folders: list[Place]) -> pd.DataFrame:
     """The log of the latest checkpoint that has one: it repeats those of the earlier ones."""
     for folder in reversed(folders):
         if (folder / STATE_FILE).is_file():
@@ -66,7 +66,7 @@ def _numbers(entry: dict[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in entry.items() if isinstance(value, int | float) and key != "step"}
 
 
-def _state(folder: Path) -> dict[str, Any]:
+def _state(folder: Place) -> dict[str, Any]:
     file = folder / STATE_FILE
     try:
         state = json.loads(file.read_text(encoding="utf-8"), parse_constant=lambda _: math.nan)

@@ -8,11 +8,11 @@ exports of W&B, or the one other CSV or JSON-lines file that has a column of ste
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
 from checkpoints.files.checkpoint import abridged
+from checkpoints.remote_path import Place
 from checkpoints.run import metrics_table
 from checkpoints.sources.metrics.files import event_files, read_metrics
 from checkpoints.sources.metrics.tables import NoStepsError, first_step, joined, require_segments
@@ -24,12 +24,12 @@ _NAMES = ("metrics", "log", "logs", "history", "train_log", "training_log", "res
 _EVENTS = (".", "runs", "logs", "tensorboard", "tb", "tb_logs", "events")
 
 
-def metrics_beside(path: Path, unit: str) -> Callable[[], pd.DataFrame]:
+def metrics_beside(path: Place, unit: str) -> Callable[[], pd.DataFrame]:
     """How to read, later, the metrics that lie beside the checkpoints of a folder."""
     return partial(_read_beside, path, unit)
 
 
-def _read_beside(path: Path, unit: str) -> pd.DataFrame:
+def _read_beside(path: Place, unit: str) -> pd.DataFrame:
     found = [files for folder in _folders(path) for files in _kinds(folder)]
     for number, files in enumerate(found):
         try:
@@ -53,11 +53,11 @@ def _read_beside(path: Path, unit: str) -> pd.DataFrame:
     return metrics_table()
 
 
-def _folders(path: Path) -> list[Path]:
+def _folders(path: Place) -> list[Place]:
     return [path, path.parent] if path.name in NESTED else [path]
 
 
-def _kinds(folder: Path) -> Iterator[list[Path]]:
+def _kinds(folder: Place) -> Iterator[list[Place]]:
     """The metrics of each kind in a folder, the surest first; several files of a kind are segments of one run."""
     tables = sorted(file for file in folder.iterdir() if file.suffix in (".csv", ".tsv", ".jsonl") and file.is_file())
     state = folder / "trainer_state.json"
@@ -82,7 +82,7 @@ def _kinds(folder: Path) -> Iterator[list[Path]]:
         yield [file]
 
 
-def _read_segments(files: list[Path], unit: str) -> pd.DataFrame:
+def _read_segments(files: list[Place], unit: str) -> pd.DataFrame:
     """Files of one kind: event files of one folder together, others as segments in the order of their steps."""
     if "tfevents" in files[0].name:
         return read_metrics(files[0].parent, unit)

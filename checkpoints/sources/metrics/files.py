@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from checkpoints.remote_path import Place
 from checkpoints.sources.metrics.tables import NoStepsError, as_metrics, joined
 from checkpoints.sources.metrics.tensorboard import read_events
 
-Metrics = str | Path | pd.DataFrame
+Metrics = str | Place | pd.DataFrame
 EVENT_FILES = "*tfevents*"
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
@@ -21,7 +22,7 @@ def read_metrics(source: Metrics | Sequence[Metrics], unit: str = "step") -> pd.
 
     Several are segments of one run, in the order in which they were logged. unit is what the run's numbers count.
     """
-    if isinstance(source, str | Path | pd.DataFrame):
+    if isinstance(source, str | Place | pd.DataFrame):
         return _read(source, unit)
     return joined([_read(one, unit) for one in source], "metrics")
 
@@ -29,7 +30,7 @@ def read_metrics(source: Metrics | Sequence[Metrics], unit: str = "step") -> pd.
 def _read(source: Metrics, unit: str) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame):
         return as_metrics(source, "metrics", unit)
-    path = Path(source)
+    path = Path(source) if isinstance(source, str) else source
     if not path.exists():
         raise FileNotFoundError(f"metrics: {path} does not exist")
     if path.is_dir() or "tfevents" in path.name:
@@ -42,16 +43,17 @@ def _read(source: Metrics, unit: str) -> pd.DataFrame:
     return as_metrics(table_in(path), str(path), unit)
 
 
-def event_files(folder: Path) -> list[Path]:
+def event_files(folder: Place) -> list[Place]:
     """The event files in a folder, the earliest first: their names begin with the time."""
     return sorted(folder.glob(EVENT_FILES), key=lambda file: file.name)
 
 
-def table_in(path: Path) -> pd.DataFrame:
+def table_in(path: Place) -> pd.DataFrame:
     """A file as a table of whatever is in it."""
     if path.suffix in (".csv", ".tsv"):
         try:
-            return pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", low_memory=False)
+            with path.open("rb") as file:
+                return pd.read_csv(file, sep="\t" if path.suffix == ".tsv" else ",", low_memory=False)
         except (ValueError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not a table: {error}") from None
     if path.suffix in (".jsonl", ".ndjson"):
@@ -59,13 +61,14 @@ def table_in(path: Path) -> pd.DataFrame:
     if path.suffix == ".json":
         return pd.DataFrame(_rows(path))
     if path.suffix == ".parquet":
-        return pd.read_parquet(path)
+        with path.open("rb") as file:
+            return pd.read_parquet(file)
     raise ValueError(
         f"metrics: {path} has none of the endings {', '.join(ENDINGS)}, and is no event file of TensorBoard"
     )
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Place) -> list[dict[str, Any]]:
     """JSON lines; a last one cut short is left out."""
     rows = []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -82,7 +85,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Place) -> list[dict[str, Any]]:
     """A JSON list of rows, or what the Hugging Face Trainer keeps under log_history."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)

@@ -10,10 +10,10 @@ Histograms, images and text are passed over. A file that ends within a record is
 import struct
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 
+from checkpoints.remote_path import Place
 from checkpoints.run import metrics_table
 
 Field = tuple[int, int | bytes]
@@ -21,7 +21,7 @@ _FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32
 _CRC: list[int] = []
 
 
-def read_events(files: list[Path]) -> pd.DataFrame:
+def read_events(files: list[Place]) -> pd.DataFrame:
     """The scalars of event files, in the order in which they were begun: a later one counts from where it begins."""
     found: dict[str, dict[int, float]] = {}
     for file in files:
@@ -41,7 +41,7 @@ def read_events(files: list[Path]) -> pd.DataFrame:
     return metrics_table((step, {tag: value}) for tag, values in found.items() for step, value in values.items())
 
 
-def scalars(file: Path) -> Iterator[tuple[int, str, float]]:
+def scalars(file: Place) -> Iterator[tuple[int, str, float]]:
     """Step, tag and value of every scalar in a file."""
     for record, is_intact in records(file):
         found = list(_scalars_of(record))
@@ -50,7 +50,7 @@ def scalars(file: Path) -> Iterator[tuple[int, str, float]]:
         yield from found
 
 
-def records(file: Path) -> Iterator:
+def records(file: Place) -> Iterator:
     """The records of a file, each with a function that says whether its checksum is right."""
     content = memoryview(file.read_bytes())
     place = 0
