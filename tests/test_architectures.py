@@ -55,7 +55,13 @@ def test_a_gain_that_is_not_folded_in_is_wrong(norm, tmp_path, monkeypatch):
 
 def test_a_layer_left_out_is_said(tmp_path, monkeypatch):
     honest = checkpoints.run.find_heads
-    monkeypatch.setattr(checkpoints.run, "find_heads", lambda *a, **k: replace(honest(*a, **k), layers=(0,)))
+
+    def first_layer(*given, **settings):
+        layout = honest(*given, **settings)
+        stack = layout.stacks[0]
+        return replace(layout, stacks=(replace(stack, layers=(0,), sizes=stack.sizes[:1]),))
+
+    monkeypatch.setattr(checkpoints.run, "find_heads", first_layer)
     assert "1 of 2 attention modules not read: transformer.h.{layer}.attn" in judge("x", build("gpt2"), tmp_path).reason
 
 

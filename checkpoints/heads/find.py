@@ -17,6 +17,7 @@ from checkpoints.heads.families import FAMILIES, NO_ATTENTION, REFUSED
 from checkpoints.heads.head_layout import HeadLayout
 from checkpoints.heads.layout import Family
 from checkpoints.heads.places import places, without_attention
+from checkpoints.heads.rotary import rotary_of
 from checkpoints.heads.stack import Stack, fitted, listed, named, unexplained
 from checkpoints.heads.suggest import NoAttentionError, unknown_layout
 from checkpoints.heads.towers import with_towers
@@ -231,12 +232,28 @@ def _notes(stack: Stack, search: _Search, family: Family | str | None) -> list[s
         found.append(
             f"{where}what heads write is multiplied by a gate ({gate}) that depends on the data: ov leaves it out"
         )
+    clipped = stack.config.get("clip_qkv") or (stack.config.get("attn_config") or {}).get("clip_qkv")
+    if clipped:
+        found.append(f"{where}queries, keys and values beyond {clipped} are clipped, which the circuits leave out")
+    factor = _score_factor(stack)
+    if factor != 1:
+        found.append(f"{where}rotary positions multiply every score by {factor:.6g}, which qk leaves out, qk_at_N not")
     model_type = stack.config.get("model_type")
     if family is not None and model_type not in (None, *stack.family.model_types):
         found.append(f"{where}read as {stack.family.name} because the caller insisted: model_type is {model_type!r}")
     elif isinstance(family, Family):
         found.append(f"{where}read as the caller's own family {family.name!r} describes")
     return found
+
+
+def _score_factor(stack: Stack) -> float:
+    """What YaRN multiplies scores with."""
+    if stack.unrotatable or stack.family.rotary is None or stack.family.rotary_query is not None:
+        return 1.0
+    try:
+        return rotary_of(stack.config, stack.family.rotary, stack.sizes[0].d_head, stack.layers[0]).factor ** 2
+    except (ValueError, KeyError):
+        return 1.0
 
 
 def _unverified(label: str, model_type: Any, group: list[Stack]) -> str:

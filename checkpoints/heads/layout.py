@@ -82,6 +82,8 @@ class Family:
     head_counts: tuple[str, ...] = ()
     """Keys of the config that say how many heads there are, before the usual ones."""
     kv_head_counts: tuple[str, ...] = ()
+    scales: tuple[tuple[Role, str], ...] = ()
+    """Numbers of the config that queries, keys or values are multiplied with."""
     kv_heads_from_shape: bool = False
     """Whether the number of key heads in configs means something else, or differs from layer to layer."""
     tower: str | None = None

@@ -78,7 +78,7 @@ def without_attention(stacks: list[Stack], stored: Mapping[str, Stored], already
     for name, entry in stored.items():
         is_matrix = len(entry.shape) > 1 and min(entry.shape) > 1 and ATTENTION_LIKE.search(name)
         if is_matrix and name not in read and not any(pattern.match(name) for pattern in inside):
-            kind = _NUMBER.sub("{}", name.rsplit(".", 2)[0])
+            kind = _NUMBER.sub("{}", name).rsplit(".", 2 if name.endswith("weight") else 1)[0]
             found.setdefault(kind, name)
     lines = [f"{kind} (e.g. {name}): not in a layout known here" for kind, name in found.items()]
     if len(lines) > 6:

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-Pairing = Literal["halves", "pairs"]
+Pairing = Literal["halves", "pairs", "halves, backwards"]
+"""Which dimensions turn together; backwards where the model turns them the other way round (nanochat)."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Rotary:
         """R(-offset), so that q^T matrix k is the score of a key `offset` positions before its query."""
         half = len(self.frequencies)
         angles = -offset * torch.tensor(self.frequencies, dtype=torch.float64)
+        angles = -angles if "backwards" in self.pairing else angles
         first, second = torch.arange(half), torch.arange(half) + half
         if self.pairing == "pairs":
             first, second = 2 * torch.arange(half), 2 * torch.arange(half) + 1
@@ -58,13 +60,17 @@ def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: i
     """
     if not config.get("model_type") and not any(key in config for key in _KEYS):
         raise ValueError("no config says how positions are rotated")
+    if config.get("alibi"):
+        raise ValueError("positions are ALiBi's here: added to scores, not rotated")
     if _is_unrotated(config, layer):
         return Rotary((), pairing)
     settings = _settings(config, layer)
     kind = settings.get("rope_type") or settings.get("type") or "default"
     base = float(settings.get("rope_theta") or settings.get("rotary_emb_base") or 10_000.0)
-    fraction = settings.get("partial_rotary_factor") or settings.get("rotary_pct") or 1.0
-    dimensions = config.get("rotary_dim") or int(d_head * fraction)
+    fraction = settings.get("partial_rotary_factor") or settings.get("rotary_pct")
+    dimensions = config.get("rotary_dim") if fraction is None else None
+    fraction = 1.0 if fraction is None else float(fraction)
+    dimensions = dimensions or int(d_head * fraction)
     if not isinstance(dimensions, int) or dimensions % 2 or not 0 < dimensions <= d_head:
         raise ValueError(f"{dimensions} rotary dimensions in heads of {d_head}")
     plain = base ** (-torch.arange(dimensions // 2, dtype=torch.float64) * 2 / dimensions)
@@ -89,6 +95,8 @@ def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: i
 
 def _is_unrotated(config: Mapping[str, Any], layer: int) -> bool:
     """Whether a model that leaves some layers without positions lists this one among them (a 0 in its list)."""
+    if "position_embedding_type" in config and config["position_embedding_type"] in (None, "nope"):
+        return True
     listed = config.get("no_rope_layers")
     return isinstance(listed, list | tuple) and layer < len(listed) and not listed[layer]
 

@@ -204,6 +204,10 @@ def matrices_of(
             ) from None
         except ValueError as error:
             raise ValueError(f"{label}: {error}") from None
+    for role, key in family.scales:
+        if key not in config:
+            raise ValueError(f"{label}: no config says {key}, with which {role} is multiplied")
+        found[f"W_{role[0].upper()}"] = found[f"W_{role[0].upper()}"] * (1.0 if config[key] is None else config[key])
     _require_consistent(found, family, f"{label}, layer {layer}, read as {family.name}")
     return found
 

@@ -24,6 +24,12 @@ _FIRST = re.compile(r"(^|[._])0([._])")
 _LIKE = re.compile(r"attn|attention|W_[QKVO]|(^|[._])(to_)?(q|k|v|o|qkv|wq|query|key|value)(_?proj|_lin)?([._]|$)")
 
 
+_EXAMPLE = (
+    'open_run(..., family=checkpoints.Family("mine", query=checkpoints.Weight("blocks.{layer}.attn.q.weight", '
+    '"(head d_head) d_model"), key=..., value=..., output=checkpoints.Weight(..., "d_model (head d_head)")))'
+)
+
+
 class NoAttentionError(ValueError):
     """A model in which there is no attention to be found; its other matrices can be measured."""
 
@@ -44,10 +50,15 @@ def unknown_layout(stored: Mapping[str, Stored], label: str, family: Family | No
         '"row column -> 1 1 row column"}}), see checkpoints.circuits. A run written with RunWriter(..., circuits=...) '
         "says so itself; one of a solvable model that does not is older than that: train it again"
     )
-    if found is None:
+    if not like:
         names = abridged([f"{name} {entry.shape}" for name, entry in stored.items()], most=6)
         return NoAttentionError(
             f"{label}: no attention here: no tensor is named as queries are. It holds {names}. {own}"
+        )
+    if found is None:
+        return ValueError(
+            f"{label} has no attention in a layout known here. Names that look like attention: {shown}, among which "
+            f"query, key, value and output are not to be told. Describe them: {_EXAMPLE}. {own}"
         )
     text, assumed = found
     return ValueError(

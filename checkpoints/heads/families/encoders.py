@@ -1,9 +1,7 @@
 """Encoders of Transformers and their kin."""
 
-from checkpoints.heads.families.parts import linear
+from checkpoints.heads.families.parts import POST_NORM, linear
 from checkpoints.heads.layout import Family
-
-POST_NORM = "this model normalises after adding to the stream: no gain stands between the stream and a head"
 
 ENCODERS = (
     Family(

@@ -1,6 +1,6 @@
 """Models that keep query, key and value in one matrix, and in which order."""
 
-from checkpoints.heads.families.parts import LINEAR_OUT, fused
+from checkpoints.heads.families.parts import LINEAR_OUT, POST_NORM, fused
 from checkpoints.heads.layout import Family
 from checkpoints.heads.weights import Weight
 
@@ -13,8 +13,19 @@ FUSED = (
             "h.{layer}.attn.c_proj.weight",
             "(head d_head) d_model",
         ),
-        model_types=("gpt2", "gpt-sw3"),
+        model_types=("gpt2", "gpt-sw3", "imagegpt"),
         input_norm="h.{layer}.ln_1.weight",
+    ),
+    Family(
+        "openai-gpt",
+        **fused(
+            "h.{layer}.attn.c_attn.weight",
+            "d_model (part head d_head)",
+            "h.{layer}.attn.c_proj.weight",
+            "(head d_head) d_model",
+        ),
+        model_types=("openai-gpt",),
+        unfoldable=POST_NORM,
     ),
     Family(
         "nanogpt",
@@ -71,13 +82,25 @@ FUSED = (
         input_norm="blocks.{layer}.norm_1.weight",
     ),
     Family(
+        "dbrx",
+        **fused(
+            "blocks.{layer}.norm_attn_norm.attn.Wqkv.weight",
+            "(slot d_head) d_model",
+            "blocks.{layer}.norm_attn_norm.attn.out_proj.weight",
+        ),
+        model_types=("dbrx",),
+        kv_heads_from_shape=True,
+        input_norm="blocks.{layer}.norm_attn_norm.norm_1.weight",
+        unrotatable="its rotation was not compared",
+    ),
+    Family(
         "persimmon",
         **fused(
             "layers.{layer}.self_attn.query_key_value.weight",
             "(head part d_head) d_model",
             "layers.{layer}.self_attn.dense.weight",
         ),
-        model_types=("persimmon",),
+        model_types=("persimmon", "fuyu"),
         input_norm="layers.{layer}.input_layernorm.weight",
         query_norm="layers.{layer}.self_attn.q_layernorm.weight",
         key_norm="layers.{layer}.self_attn.k_layernorm.weight",
@@ -90,7 +113,7 @@ FUSED = (
             "(slot d_head) d_model",
             "layers.{layer}.self_attn.o_proj.weight",
         ),
-        model_types=("phi3",),
+        model_types=("phi3", "phi4_multimodal"),
         input_norm="layers.{layer}.input_layernorm.weight",
         rotary="halves",
     ),

@@ -46,7 +46,17 @@ def _latent(name: str, module: str, *model_types: str, query_down: bool = True, 
 
 
 _MODULE = "layers.{layer}.self_attn."
+_TYPES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "axk1", "glm4_moe_lite", "youtu")
+_NOPE = "this model has no positions in its attention"
+_SPARSE = (r"indexer\..*",)
 LATENT = (
-    _latent("deepseek", _MODULE, "deepseek_v2", "deepseek_v3", rotary="pairs"),
-    _latent("deepseek lite", _MODULE, "deepseek_v2", "deepseek_v3", query_down=False, rotary="pairs"),
+    _latent("deepseek", _MODULE, *_TYPES, rotary="pairs", extras=_SPARSE),
+    _latent("deepseek lite", _MODULE, *_TYPES, query_down=False, rotary="pairs", extras=_SPARSE),
+    _latent("minicpm3", _MODULE, "minicpm3", rotary="halves"),
+    _latent("latent without positions", _MODULE, "kimi_linear", query_down=False, unrotatable=_NOPE),
+    _latent("bailing", _MODULE, "bailing_hybrid", rotary="pairs", gate=_MODULE + "g_proj.weight"),
+    _latent(
+        "bailing lite", _MODULE, "bailing_hybrid", query_down=False, rotary="pairs", gate=_MODULE + "g_proj.weight"
+    ),
+    _latent("hy_v4", _MODULE, "hy_v4", rotary="halves", extras=_SPARSE, gate=_MODULE + "gate_proj.weight"),
 )

@@ -7,6 +7,8 @@ from checkpoints.heads.weights import Weight
 LINEAR_IN, LINEAR_OUT = "(head d_head) d_model", "d_model (head d_head)"
 """torch.nn.Linear keeps (out, in): heads are rows of what reads the residual stream and columns of what writes it."""
 
+POST_NORM = "this model normalises after adding to the stream: no gain stands between the stream and a head"
+
 
 class Four(TypedDict):
     """The four matrices of a family."""

@@ -6,4 +6,16 @@ NO_ATTENTION = ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm")
 REFUSED = {
     "diffllama": "its heads pair up, a head is the difference of two patterns that read the values of both",
     "jetmoe": "its queries and outputs are chosen among experts, token by token",
+    "beam": "its queries are multiplied by a number that depends on the position",
+    "deepseek_v4": "its keys are its values, compressed over several tokens, and outputs are mixed in groups of heads",
+    "axk2": "its norms have networks of their own and its queries and gates are fused behind a down-projection",
+    "inkling_text": "short convolutions over tokens stand between projections and heads",
+    "zaya": "convolutions over tokens stand between projections and heads",
+    "longcat_flash": "every layer has two attentions, with scales of their own",
+    "xlnet": "scores have parts that depend on the query and on relative positions and segments",
+    "reformer": "queries and keys are hashed into buckets, and share one projection",
+    "zamba": "one block of attention is shared by several layers and reads the stream beside the embedding",
+    "zamba2": "one block of attention is shared by several layers, with adapters, and reads the embedding too",
+    "gemma4_assistant": "it has queries only, and reads the keys and values of another model",
+    "gemma4_unified_assistant": "it has queries only, and reads the keys and values of another model",
 }
