@@ -18,6 +18,7 @@ weights of another kind says itself what its circuits are (`Run.circuits`, as da
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from checkpoints import Checkpoint, Heads, Run, Tensors
+from checkpoints import Checkpoint, Heads, NoAttentionError, Run, Tensors
 from checkpoints.circuits import DescribedCircuit, described_circuit
 from checkpoints.files.checkpoint import abridged
 from checkpoints.heads import HeadLayout, Layer
@@ -111,9 +112,20 @@ CIRCUITS: dict[str, Callable[[Heads], Factored]] = {
 
 
 def default_circuits(run: Run) -> tuple[str, ...]:
-    """ov and qk, where a run has them; else all that it describes."""
-    known = CIRCUITS if run.circuits is None else run.circuits
-    return tuple(name for name in ("ov", "qk") if name in known) or tuple(known)
+    """ov and qk, where a run has them; else all that it describes; else every matrix, and that is said."""
+    if run.circuits is not None:
+        return tuple(name for name in ("ov", "qk") if name in run.circuits) or tuple(run.circuits)
+    others = [name for name, layout in run.matrices.items() if layout.kind == "lora"]
+    if not others:
+        try:
+            _ = run.heads
+            return ("ov", "qk")
+        except NoAttentionError:
+            others = [name for name, layout in run.matrices.items() if layout.kind != "gain"]
+            if not others:
+                raise
+    warnings.warn(f"run {run.name!r}: no attention here; measured are its matrices {abridged(others)}", stacklevel=3)
+    return tuple(others)
 
 
 @dataclass(frozen=True)

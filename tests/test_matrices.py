@@ -1,7 +1,10 @@
 """Every matrix of a checkpoint by what it is for: names taken apart, read as stored, measured like a head."""
 
+import json
+
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import transformers
 
@@ -127,6 +130,21 @@ def test_an_adapter_is_its_product_scaled_as_its_config_says(tmp_path):
     assert norm == pytest.approx(float((4 * up.double() @ down.double()).norm()), rel=1e-12)
 
 
+def test_a_trainers_folders_of_adapters_are_a_run_and_say_that_they_hold_no_attention(tmp_path):
+    for step in (10, 20):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        tensors = {f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.weight": torch.randn(shape)
+                   for side, shape in (("A", (4, 32)), ("B", (16, 4)))}  # fmt: skip
+        safetensors.torch.save_file(tensors, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8}))
+    run = checkpoints.open_run(tmp_path)
+    with pytest.warns(UserWarning, match="no attention.*lora_q_proj"):
+        table = probes.measure(run, probes="norm")
+    assert table["circuit"].unique().tolist() == ["lora_q_proj"]
+    assert table.attrs["matrices"]["lora_q_proj"].endswith("times alpha / r")
+
+
 def test_matrices_are_measured_as_dense_matrices_are(tmp_path):
     config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=50, n_positions=16)
     states = {step: transformers.GPT2LMHeadModel(config).state_dict() for step in (0, 10)}
@@ -150,3 +168,15 @@ def test_a_name_that_is_not_there_lists_what_is(tmp_path):
         ValueError, match=r"no circuit is called 'mlp_im'; there are ov, .*matrices of run 'run': .*head"
     ):
         probes.measure(run, "mlp_im")
+
+
+def test_a_model_without_attention_says_so_and_its_matrices_are_measured(tmp_path):
+    config = transformers.MambaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=50, state_size=4)
+    run = saved(tmp_path / "run", {0: transformers.MambaForCausalLM(config).state_dict()}, config=config.to_dict())
+    with pytest.warns(UserWarning, match=r"no attention here; measured are its matrices embed, .*mixer\.in_proj"):
+        table = probes.measure(run, probes="norm")
+    assert {"embed", "mixer.in_proj", "mixer.out_proj"} <= {*table["circuit"]}
+    sequential = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.ReLU(), torch.nn.Linear(7, 3)).state_dict()
+    run = saved(tmp_path / "mlp", {0: sequential})
+    with pytest.warns(UserWarning, match="no attention here"):
+        assert probes.measure(run, probes="norm")["layer"].tolist() == [0, 2]

@@ -144,10 +144,17 @@ def test_what_is_asked_for_wrongly_is_refused_before_training_begins():
         probes.Monitor(model, probes=["subspace_distance"])
     with pytest.raises(ValueError, match="did you mean 'effective_rank'"):
         probes.Monitor(model, probes=["efective_rank"])
-    with pytest.raises(ValueError, match="no attention"):
-        probes.Monitor(torch.nn.Linear(3, 3))
     with pytest.raises(ValueError, match="budget is 2"):
         probes.Monitor(model, budget=2)
+    with pytest.raises(ValueError, match="no attention"):
+        probes.Monitor(torch.nn.BatchNorm1d(3))
+
+
+def test_of_a_model_without_attention_every_matrix_is_measured_and_that_is_said():
+    with pytest.warns(UserWarning, match="no attention here; measured are its matrices weight"):
+        monitor = probes.Monitor(torch.nn.Linear(3, 3))
+    monitor.close()
+    assert monitor.table["circuit"].unique().tolist() == ["weight"]
 
 
 def test_measuring_copies_no_weights_unless_drift_is_asked_for():

@@ -21,6 +21,7 @@ from checkpoints.audit.movement import Movement
 from checkpoints.audit.path import faults_of_movement
 from checkpoints.audit.spacing import gaps
 from checkpoints.files.checkpoint import abridged
+from checkpoints.heads import NoAttentionError
 from checkpoints.notebook import rows_table, titled, told
 from checkpoints.run import Entry, Run
 
@@ -96,7 +97,7 @@ def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progr
     """Judge every step of a run. All tensors are read, or those of attention alone: the default for a remote run."""
     if tensors is None:
         tensors = "attention" if run.is_remote else "all"
-    names = [n for layer in run.heads.layers for n in run.heads.names(layer)] if tensors == "attention" else None
+    names = _of_attention(run) if tensors == "attention" else None
     faults: list[Fault] = [Fault(step, "gap", missing_before(count)) for step, count in gaps(run.steps)]
     series: dict[int, Fingerprints] = {}
     recorded: dict[int, int | None] = {}
@@ -117,6 +118,14 @@ def audit(run: Run, *, tensors: Literal["all", "attention"] | None = None, progr
     if tensors == "attention" and not run.is_remote and never_changes(series):
         return audit(run, tensors="all", progress=progress)  # frozen attention, or all the same? the rest tells
     return Audit(run.name, run.steps, sorted(faults + judge(series), key=lambda fault: fault.step))
+
+
+def _of_attention(run: Run) -> list[str] | None:
+    """The tensors of all heads; None, all there are, in a model without attention."""
+    try:
+        return [name for layer in run.heads.layers for name in run.heads.names(layer)]
+    except NoAttentionError:
+        return None
 
 
 def _wrong_steps(recorded: dict[int, int | None]) -> list[Fault]:

@@ -14,6 +14,9 @@ BESIDE_WEIGHTS = re.compile(r"training_args|optim|scheduler|scaler|rng_state|ran
 MAIN = ("model", "pytorch_model", "lit_model")
 """What the weights are called where a trainer keeps other files of the same kind beside them (OLMo's train.pt)."""
 
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
+"""The low-rank change to a model, kept without it: the checkpoint of a folder that has nothing else."""
+
 
 def in_folder(
     names: Sequence[str], label: str, read: Callable[[str], bytes], open_file: Callable[[str], Checkpoint]
@@ -49,7 +52,7 @@ def _only(names: Sequence[str], label: str, open_file: Callable[[str], Checkpoin
             raise WeightsError(f"{label} holds several files of weights and nothing says which: {abridged(found)}")
         if found:
             return open_file(found[0])
-    return None
+    return next((open_file(name) for name in ADAPTERS if name in names), None)
 
 
 def _ending(name: str) -> str:

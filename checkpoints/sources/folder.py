@@ -65,11 +65,13 @@ def opener(path: Place) -> partial[Checkpoint]:
 
 
 def config_beside(*folders: Place) -> dict[str, Any]:
-    """The first config.json found in these folders."""
-    for folder in folders:
-        if (folder / "config.json").is_file():
-            return parsed_config((folder / "config.json").read_bytes(), str(folder / "config.json"))
-    return {}
+    """The first config.json found in these folders, and the first config of a low-rank adapter (PEFT's) added to it."""
+    found: dict[str, Any] = {}
+    for name in ("config.json", "adapter_config.json"):
+        file = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if file is not None:
+            found |= parsed_config(file.read_bytes(), str(file))
+    return found
 
 
 def parsed_config(text: bytes, label: str) -> dict[str, Any]:
