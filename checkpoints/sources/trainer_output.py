@@ -12,6 +12,7 @@ from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run, metrics_table
 from checkpoints.sources.folder import config_beside, is_weights_file, opener
+from checkpoints.sources.metrics.beside import metrics_beside
 from checkpoints.sources.step_folders import left_out
 
 STATE_FILE = "trainer_state.json"
@@ -33,7 +34,7 @@ def find(path: Place) -> Run | None:
         entries=[Entry(step, str(folder), opener(folder), partial(global_step, folder)) for step, folder in folders],
         family=config.get("model_type", "unknown"),
         config=config,
-        read_metrics=partial(read_metrics, [folder for _, folder in folders]),
+        read_metrics=partial(read_metrics, path, [folder for _, folder in folders]),
         notices=left_out(_beside(path, {folder for _, folder in folders})),
     )
 
@@ -53,13 +54,14 @@ def global_step(folder: Place) -> int | None:
     return _state(folder).get("global_step") if (folder / STATE_FILE).is_file() else None
 
 
-def read_metrics(folders: list[Place]) -> pd.DataFrame:
-    """The log of the latest checkpoint that has one: it repeats those of the earlier ones."""
+def read_metrics(path: Place, folders: list[Place]) -> pd.DataFrame:
+    """The log of the latest checkpoint that has one: it repeats those of the earlier ones. Else what lies beside."""
     for folder in reversed(folders):
         if (folder / STATE_FILE).is_file():
             history = _state(folder).get("log_history", [])
-            return metrics_table((int(entry["step"]), _numbers(entry)) for entry in history)
-    return metrics_table()
+            if history:
+                return metrics_table((int(entry["step"]), _numbers(entry)) for entry in history)
+    return metrics_beside(path, "step")()
 
 
 def _numbers(entry: dict[str, Any]) -> dict[str, float]:
