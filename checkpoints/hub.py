@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlsplit
 
 import numpy as np
-from huggingface_hub import constants, hf_hub_url
+from huggingface_hub import constants
 from huggingface_hub.utils import build_hf_headers, validate_repo_id
 from jaxtyping import UInt8
 
@@ -223,7 +223,7 @@ class Hub:
     ) -> None:
         if self._whole_files_only and stop - start < file.size:
             raise NoRangesError
-        url = hf_hub_url(repository, file.path, revision=commit, endpoint=self.endpoint)
+        url = f"{self.endpoint}/{quote(repository)}/resolve/{commit}/{quote(file.path)}"
         download = Download(
             url, start, stop, file.size, label, self.endpoint, self._headers, self.patience, listed=file.hash
         )

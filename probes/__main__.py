@@ -207,7 +207,7 @@ def list_() -> None:
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Empty it.")] = False,
 ) -> None:
-    """Where files from the hub are kept, and how large that is."""
+    """Where files from the hub and from stores are kept, and how large that is."""
     from checkpoints.hub import Hub
 
     hub = Hub()

@@ -65,8 +65,8 @@ def judge_hashes(contents: Contents) -> list[Fault]:
         for step in steps:
             others = abridged([other for other in steps if other != step])
             faults.append(Fault(step, "repeated", f"every file is that of step {others}"))
-    told = {fault.step for fault in faults}
-    return faults + _in_part({step: files for step, files in contents.items() if step not in told})
+    alone = {steps[0] for steps in whole.values() if len(steps) == 1}
+    return faults + _in_part({step: files for step, files in contents.items() if step in alone})
 
 
 def _in_part(contents: Contents) -> list[Fault]:

@@ -18,6 +18,7 @@ from checkpoints.hub import Hub
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import parsed_config
 from checkpoints.sources.sequence import NamedRun, matching, run_in_names
+from checkpoints.sources.step_folders import left_out
 from checkpoints.sources.transformer_lens import NUMBERED, unit_of_numbers
 
 
@@ -88,6 +89,9 @@ def _files(hub: Hub, repository: str, revisions: Mapping[str, str], pattern: str
         for number, path in found
     ]
     unit, notices = unit_of_numbers(repository, [path for _, path in found], found[-1][0])
+    others = tuple(
+        path for path in files if path.endswith((".safetensors", *SUFFIXES)) and not NUMBERED.fullmatch(path)
+    )
     return Run(
         f"hub:{repository}",
         repository,
@@ -95,7 +99,7 @@ def _files(hub: Hub, repository: str, revisions: Mapping[str, str], pattern: str
         "transformer-lens",
         read_config(hub, repository, commit),
         step_unit=unit,
-        notices=notices,
+        notices=(*notices, *left_out(others)),
     )
 
 
