@@ -16,7 +16,21 @@ from tests.architectures.table import DOCUMENT, row, verdict
 from tests.architectures.truth import Truth, truth_of
 from tests.architectures.verdict import judge
 
-QUICK = ("gpt2", "gpt_neox", "llama", "llama, one key head", "qwen3", "olmo2", "gptj", "opt", "bert", "distilbert")
+QUICK = (
+    *(
+        "gpt2",
+        "gpt_neox",
+        "llama",
+        "llama, one key head",
+        "qwen3",
+        "olmo2",
+        "gptj",
+        "opt",
+        "falcon, 40b",
+        "deepseek_v3",
+    ),
+    *("bert", "distilbert", "albert", "deberta", "t5", "bart", "whisper", "vit", "wav2vec2", "clip", "qwen2_vl"),
+)
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -53,16 +67,18 @@ def test_a_gain_that_is_not_folded_in_is_wrong(norm, tmp_path, monkeypatch):
     assert (found.status, "qk_folded is off" in found.reason) == ("WRONG", True)
 
 
-def test_a_layer_left_out_is_said(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("said", "status"), [((), "SILENT"), (("layer 1: because",), "partly")])
+def test_a_layer_that_is_not_read_is_silence_unless_the_library_says_so(said, status, tmp_path, monkeypatch):
     honest = checkpoints.run.find_heads
 
-    def first_layer(*given, **settings):
-        layout = honest(*given, **settings)
-        stack = layout.stacks[0]
-        return replace(layout, stacks=(replace(stack, layers=(0,), sizes=stack.sizes[:1]),))
+    def half(*args, **kwargs):
+        layout = honest(*args, **kwargs)
+        return replace(layout, stacks=(replace(layout.stacks[0], layers=(0,)),), left_out=said)
 
-    monkeypatch.setattr(checkpoints.run, "find_heads", first_layer)
-    assert "1 of 2 attention modules not read: transformer.h.{layer}.attn" in judge("x", build("gpt2"), tmp_path).reason
+    monkeypatch.setattr(checkpoints.run, "find_heads", half)
+    found = judge("gpt2", build("gpt2"), tmp_path)
+    assert found.status == status
+    assert "1 of 2 attention modules not read: transformer.h.{layer}.attn" in found.reason
 
 
 class OneHeadAttention(nn.Module):

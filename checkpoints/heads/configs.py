@@ -22,6 +22,7 @@ WORDS = {
 """By tower, the words in names and in the keys of configs that mean it."""
 
 _SIDES = ("encoder", "decoder")
+_COUNTS = (*HEAD_COUNTS, *(f"{side}_attention_heads" for side in _SIDES))
 
 
 def part_of(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
@@ -35,7 +36,7 @@ def part_of(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
         for key, value in nested.items():
             if meant & {*key.lower().split("_")}:
                 return part_of(value, prefix)
-    if any(_number(config, key, 0) for key in HEAD_COUNTS):
+    if any(_number(config, key, 0) for key in _COUNTS):
         return config
     for key in ("text", "llm", "language", "decoder", "thinker"):
         if key in nested:
@@ -47,9 +48,8 @@ def _describes_a_model(value: Any) -> bool:
     """Whether part of a config is that of a model inside the model."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         return False
-    keys = (*HEAD_COUNTS, *(f"{side}_attention_heads" for side in _SIDES))
     inner = any(_describes_a_model(one) for one in value.values())
-    return inner or bool(value.get("model_type")) or any(_number(value, key, 0) for key in keys)
+    return inner or bool(value.get("model_type")) or any(_number(value, key, 0) for key in _COUNTS)
 
 
 def knows_heads(config: Mapping[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from checkpoints.heads.rotary import rotary_of
 from checkpoints.heads.stack import Stack, fitted, listed, named, unexplained
 from checkpoints.heads.suggest import NoAttentionError, unknown_layout
 from checkpoints.heads.towers import with_towers
+from checkpoints.heads.weights import Weight
 
 __all__ = ["HEAD_COUNTS", "HeadLayout", "NoAttentionError", "family_named", "find_heads"]
 
@@ -155,7 +156,7 @@ class _Search:
         if model_type is None:
             candidates = [stack for stack in candidates if not stack.family.needs_model_type] or candidates
         first = candidates[0]
-        rivals = [stack.family.name for stack in candidates if stack.family.weights != first.family.weights]
+        rivals = [stack.family.name for stack in candidates if _matrices(stack) != _matrices(first)]
         if rivals:
             raise ValueError(
                 f"{self.label} could be {first.family.name} or {abridged(rivals)}, with other matrices in each. Say "
@@ -271,6 +272,12 @@ def _how_to_insist(family: Family) -> str:
 
 def _first_query(stack: Stack) -> tuple[str, ...]:
     return tuple(named(stack.prefix, stack.family.query.name, layer) for layer in stack.layers[:1])
+
+
+def _matrices(stack: Stack) -> dict[str, Weight]:
+    """The four matrices, with whole names."""
+    weights = stack.family.weights.items()
+    return {role: replace(weight, name=stack.prefix + weight.name) for role, weight in weights}
 
 
 def _wanted(family: Family) -> list[str]:

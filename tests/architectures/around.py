@@ -98,7 +98,7 @@ def _around(model: nn.Module, truth: Truth) -> tuple[Tensor | None, Tensor | Non
     read = [*args, *kwargs.values()]
     written = output[0] if isinstance(output, tuple) else output
     before = [n for n in norms if n in seen and any(seen[n][1] is x for x in read)]
-    after = [n for n in norms if n in seen and seen[n][0] and seen[n][0][0] is written]
+    after = [n for n in norms if n in seen and seen[n][0] and seen[n][0][0] is written and not truth.adds_input]
     gains = [gain_of(found[0]) if found else None for found in (before, after)]
     if any(found and gain is None for found, gain in zip((before, after), gains, strict=True)):
         return None

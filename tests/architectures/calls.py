@@ -32,6 +32,7 @@ class Call:
     standing: str
     rotation: Any
     mask: Tensor | None
+    alibi: Tensor | None
     width: int
     other_width: int
     is_cross: bool
@@ -61,13 +62,18 @@ class Call:
 def ways(module: nn.Module, is_cross: bool, dtype: torch.dtype) -> Iterator[Call]:
     """Ways in which the module, of that dtype, might want to be called, the usual ones first."""
     widths = list(dict.fromkeys(_widths(module)))[:4]
+    ones = torch.ones(1, 1, TOKENS, TOKENS, dtype=dtype)
+    biases = torch.zeros(_heads(module), 1, TOKENS, dtype=dtype)
+    masks: tuple[Any, ...] = ((ones, biases),)
+    if not getattr(getattr(module, "config", None), "alibi", False):  # which stands instead of rotation
+        masks = ((None, None), (ones, None), *masks, (ones[0, :1, 0], None))
     needs_rotation = ROTATIONS & set(_parameters(module))
     for width in widths:
         for other in [width, *[w for w in widths if w != width]] if is_cross else [width]:
             for standing in ("batch", "packed", "image", "first"):
                 for rotation in _rotations(module, dtype) if needs_rotation else [None]:
-                    for mask in (None, torch.ones(1, 1, TOKENS, TOKENS, dtype=dtype)):
-                        yield Call(module, standing, rotation, mask, width, other, is_cross, dtype)
+                    for mask, alibi in masks:
+                        yield Call(module, standing, rotation, mask, alibi, width, other, is_cross, dtype)
 
 
 def _widths(module: nn.Module) -> Iterator[int]:
@@ -98,14 +104,13 @@ def _parameters(module: nn.Module) -> dict[str, inspect.Parameter]:
 
 def _arguments(call: Call, tokens: Tensor, others: Tensor) -> dict[str, Any]:
     module = call.module
-    heads = next((getattr(module, n) for n in ("num_heads", "num_attention_heads", "n_heads") if hasattr(module, n)), 4)
     known = {
         "cu_seqlens": torch.tensor([0, TOKENS], dtype=torch.int32),
         "position_ids": torch.zeros(1, TOKENS, dtype=torch.long) if call.positions is None else call.positions,
-        "alibi": torch.zeros(heads, 1, TOKENS, dtype=call.dtype),
-        "position_bias": torch.zeros(heads, TOKENS, TOKENS, dtype=call.dtype),
-        "residual": torch.zeros_like(tokens),
-        "input_tensor": torch.zeros_like(tokens),
+        "alibi": call.alibi,
+        "position_bias": torch.zeros(_heads(module), TOKENS, TOKENS, dtype=call.dtype),
+        "residual": tokens,
+        "input_tensor": tokens,
         "layer_idx": 0,
         "max_seqlen": TOKENS,
         "height": int(TOKENS**0.5),
@@ -120,7 +125,7 @@ def _arguments(call: Call, tokens: Tensor, others: Tensor) -> dict[str, Any]:
         if name in OTHERS:
             if is_needed or call.is_cross:
                 found[name] = others
-        elif number == 0 or name in QUERIES:
+        elif number == 0 or (name in QUERIES and is_needed):
             found[name] = tokens
         elif name in ROTATIONS:
             found[name] = call.rotation
@@ -131,3 +136,7 @@ def _arguments(call: Call, tokens: Tensor, others: Tensor) -> dict[str, Any]:
         elif is_needed:
             found[name] = None
     return found
+
+
+def _heads(module: nn.Module) -> int:
+    return next((getattr(module, n) for n in ("num_heads", "num_attention_heads", "n_heads") if hasattr(module, n)), 4)

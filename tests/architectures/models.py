@@ -32,7 +32,7 @@ _add("""
 """)
 _with("falcon, 7b", new_decoder_architecture=False, multi_query=True)
 _with("falcon, 40b", new_decoder_architecture=True, num_kv_heads=2)
-_with("falcon, rw", new_decoder_architecture=False, multi_query=False, alibi=True)
+_with("falcon, rw", new_decoder_architecture=False, multi_query=False, num_kv_heads=4, alibi=True)
 _add("""
     llama mistral ministral ministral3 mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next
 """)

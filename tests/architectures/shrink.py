@@ -78,7 +78,7 @@ def _small(kind: Any, settings: dict[str, Any], is_grouped: bool) -> Any:
         elif not is_grouped and key in ("num_key_value_heads", "head_dim"):
             chosen[key] = HEADS if key == "num_key_value_heads" else WIDTH // HEADS
         elif isinstance(value, list | tuple) and key in ("num_heads", "num_attention_heads", "depths"):
-            chosen[key] = [1 for _ in value] if key == "depths" else [2 << stage for stage in range(len(value))]
+            chosen[key] = [2 for _ in value] if key == "depths" else [2 << stage for stage in range(len(value))]
         elif (size := _size(key, value)) is not None:
             chosen[key] = size
     if "layer_types" in table and isinstance(table["layer_types"], list):

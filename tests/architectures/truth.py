@@ -38,6 +38,8 @@ class Truth:
     module: nn.Module
     call: Call
     is_gated: bool
+    adds_input: bool
+    """Whether what the module returns has the residual stream in it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,10 @@ def measured(path: str, module: nn.Module, call: Call) -> Truth:
         parts = [response(call, unit[None]) for unit in units]
     written, query, key = (torch.cat(part).transpose(0, 1) for part in zip(*parts, strict=True))  # [head, unit, d]
     ov, query, key = written[:, : call.other_width], query[:, : call.width], key[:, : call.other_width]
-    truth = Truth(path, ov, query @ _shared(key, query.shape[0]).mT, query, key, module, call, unmixed.is_gated)
+    alone, _ = call(*_first(call, torch.ones(1, len(units))))  # nothing is attended to at the first position
+    adds_input = float(alone[:, 0].abs().max()) > 0
+    qk = query @ _shared(key, query.shape[0]).mT
+    truth = Truth(path, ov, qk, query, key, module, call, unmixed.is_gated, adds_input)
     _require_linear(truth, zero)
     return truth
 

@@ -1,7 +1,8 @@
 """What the library reads of a model that was saved, beside what the model does: exact, refused or WRONG.
 
     exact      every head that is read is the module's own, to 1e-5 of its largest entry, and all attention is read
-    partly     the same, but some attention is not read; the row says which
+    partly     the same, but some attention is not read, and the library says so; the row says which
+    SILENT     attention that is not read, or a gate that is left out, without a word
     refused    the library says that it cannot read this, and why
     WRONG      a number that is not the model's
 
@@ -74,11 +75,18 @@ def judge(architecture: str, model: Any, folder: Path) -> Verdict:
     wrong = [f"{name} is off by {error:.2g}" for name, error in errors.items() if error > TOLERANCE]
     towers = ", ".join(dict.fromkeys(getattr(layer, "tower", "") for layer in layout.layers)) or "one"
     unread = [t.path for t in known if t not in [m for m in matched.values() if isinstance(m, Truth)]]
+    gated = any(truth.is_gated for truth in matched.values() if isinstance(truth, Truth))
+    silent = [
+        what
+        for what, said in ((unread, layout.left_out), (gated, "gate" in " ".join(layout.notes)))
+        if what and not said
+    ]
     status = "WRONG" if wrong else "unproved" if faults or unproved else "partly" if unread else "exact"
+    status = "SILENT" if silent and status in ("partly", "exact") else status
     notes = [*wrong, *faults[:2], *unproved]
     if unread:
         notes.append(f"{len(unread)} of {len(known)} attention modules not read: {_pattern(unread)}")
-    if any(truth.is_gated for truth in known):
+    if gated:
         notes.append("gates open")
     return Verdict(
         architecture, status, towers, ", ".join(errors), max(errors.values(), default=None), "; ".join(notes)
