@@ -22,7 +22,7 @@ WORDS = {
 """By tower, the words in names and in the keys of configs that mean it."""
 
 _SIDES = ("encoder", "decoder")
-_COUNTS = (*HEAD_COUNTS, *(f"{side}_attention_heads" for side in _SIDES))
+_COUNTS = (*HEAD_COUNTS, *(f"{side}_{num}attention_heads" for side in _SIDES for num in ("", "num_")))
 
 
 def part_of(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
@@ -60,8 +60,9 @@ def knows_heads(config: Mapping[str, Any]) -> bool:
 def counts_of(family: Family, config: Mapping[str, Any], prefix: str, layer: int) -> HeadCounts:
     """How many heads the config says that a layer has."""
     sides = [side for side in _SIDES if side in prefix] or ["decoder", "encoder"]
-    heads = (*family.head_counts, *(f"{side}_attention_heads" for side in sides), *HEAD_COUNTS)
-    own = (f"{side}_key_value_heads" for side in sides)
+    both = [f"{side}_{middle}" for side in sides for middle in ("", "num_")]
+    heads = (*family.head_counts, *(f"{start}attention_heads" for start in both), *HEAD_COUNTS)
+    own = (f"{start}key_value_heads" for start in both)
     found = next((count for key in heads if (count := _number(config, key, layer))), None)
     kv = next(
         (n for key in (*family.kv_head_counts, *own, *KV_HEAD_COUNTS) if (n := _number(config, key, layer))), None

@@ -131,7 +131,11 @@ def _arguments(call: Call, tokens: Tensor, others: Tensor) -> dict[str, Any]:
             found[name] = call.rotation
         elif name in ("attention_mask", "mask", "attn_mask"):
             found[name] = call.mask
-        elif name == "position_ids" or (is_needed and name in known):
+        elif (
+            name == "position_ids"
+            or (name == "position_bias" and call.alibi is not None)
+            or (is_needed and name in known)
+        ):
             found[name] = known[name]
         elif is_needed:
             found[name] = None

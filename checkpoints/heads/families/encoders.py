@@ -72,12 +72,6 @@ ENCODERS = (
         unfoldable=POST_NORM,
     ),
     Family(
-        "xlm",
-        model_types=("xlm", "flaubert"),
-        **linear("attentions.{layer}.", "q_lin.weight", "k_lin.weight", "v_lin.weight", "out_lin.weight"),
-        unfoldable=POST_NORM,
-    ),
-    Family(
         "albert",
         model_types=("albert",),
         **linear("attention.", "query.weight", "key.weight", "value.weight", "dense.weight"),

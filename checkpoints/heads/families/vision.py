@@ -3,7 +3,7 @@
 from typing import Any
 
 from checkpoints.heads.families.encoders import bert
-from checkpoints.heads.families.parts import fused, projections
+from checkpoints.heads.families.parts import fused, linear, projections
 from checkpoints.heads.layout import Family
 
 _PARTS = "(part head d_head) d_model"
@@ -48,6 +48,13 @@ VISION = (
         norm="layer_norm1.weight",
     ),
     _clip("aimv2", "aimv2_text_model", "aimv2_vision_model", module="attention.", norm="rms_norm1.weight"),
+    _clip(
+        "internvl vision",
+        "internvl_vision",
+        module="attention.",
+        output="projection_layer.weight",
+        norm="layernorm_before.weight",
+    ),
     _clip("pixtral vision", "pixtral", module="attention.", output="o_proj.weight", norm="attention_norm.weight"),
     Family(
         "wav2vec2",
@@ -56,8 +63,33 @@ VISION = (
         input_norm="layer_norm.weight",
         pre_norm_setting="do_stable_layer_norm",
     ),
+    Family(
+        "wav2vec2-bert",
+        **linear("self_attn.", "linear_q.weight", "linear_k.weight", "linear_v.weight", "linear_out.weight"),
+        model_types=("wav2vec2-bert",),
+        input_norm="self_attn_layer_norm.weight",
+        extras=(r"distance_embedding\.weight",),
+        notes=("scores have a part of the query and the distance: qk leaves it out",),
+    ),
+    _qkv(
+        "timesformer",
+        "timesformer",
+        qkv="attention.attention.qkv.weight",
+        output="attention.output.dense.weight",
+        norm="layernorm_before.weight",
+        unfoldable="its norms were not compared",
+    ),
+    _qkv(
+        "timesformer, time",
+        "timesformer",
+        qkv="temporal_attention.attention.qkv.weight",
+        output="temporal_attention.output.dense.weight",
+        norm="temporal_layernorm.weight",
+        tower="time",
+    ),
     _qkv(
         "blip",
+        "instructblip_vision_model",
         "blip_vision_model",
         "blip_2_vision_model",
         qkv="self_attn.qkv.weight",
@@ -88,6 +120,16 @@ TEXT_BESIDE_IMAGES = (
         query_norm=_LAYER + "self_attn.q_norm.weight",
         key_norm=_LAYER + "self_attn.k_norm.weight",
         unrotatable=_SEVERAL_AXES,
+    ),
+    Family(
+        "idefics",
+        **projections(_LAYER + "self_attn."),
+        model_types=("idefics",),
+        needs_model_type=True,
+        input_norm=_LAYER + "input_layernorm.weight",
+        query_norm=_LAYER + "self_attn.q_layer_norm.weight",
+        key_norm=_LAYER + "self_attn.k_layer_norm.weight",
+        rotary="halves",
     ),
     Family(
         "mllama vision",
