@@ -97,8 +97,13 @@ class WebShelf(Shelf):
     def open(self, path: str) -> CachedBytes:
         """The bytes of a file, by ranges."""
         found = self.look(path)
-        if found is None or found.is_dir:
-            raise FileNotFoundError(f"{self.label(path)} is not a file")
+        if found is None:
+            raise FileNotFoundError(f"{self.label(path)} does not exist")
+        if found.is_dir:
+            raise WeightsError(
+                f"{self.label(path)}: {self.shown} answers with a web page instead of the file. Is it a folder, or is "
+                "there a log-in page, a proxy or a captive portal between here and there? Nothing of it is kept"
+            )
         return self.store.kept(self.label(path), found, partial(self._append, path, found))
 
     def _append(

@@ -9,6 +9,7 @@ from safetensors.torch import save
 from checkpoints import WeightsError, open_run
 from checkpoints.hub import Hub
 from tests.hub_server import HubServer, serving
+from tests.published_model import torch_saved
 
 TOKEN = "hf_" + "s" * 34
 TENSORS = {"a": torch.arange(50_000.0), "b": torch.ones(3)}
@@ -119,3 +120,31 @@ def test_a_token_goes_to_the_hub_and_not_where_it_points(server, tmp_path):
         with pytest.raises(WeightsError, match="goes on at another server, after 2 files"):
             open_run("hub:a/b", hub=Hub(address, cache=tmp_path / "new", token=TOKEN))
         assert len(seen) == before
+
+
+def test_kept_bytes_of_a_torch_file_that_do_not_parse_are_fetched_once_more(tmp_path):
+    server = HubServer("a/b", {"step1": {"pytorch_model.bin": torch_saved(TENSORS)}})
+    with serving(server) as address:
+        run = open_run("hub:a/b", hub=Hub(address, cache=tmp_path))
+        assert torch.equal(run.checkpoint(1)["a"], TENSORS["a"])
+        for kept in tmp_path.rglob("blobs/*/*-*"):
+            kept.write_bytes(bytes(kept.stat().st_size))
+        assert torch.equal(run.checkpoint(1)["a"], TENSORS["a"])
+
+
+def test_stages_of_a_repository_are_one_axis_or_opened_apart(tmp_path):
+    names = ["stage1-step10-tokens1B", "stage1-step20-tokens2B", "stage2-ingredient1-step5-tokens1B"]
+    names += ["stage2-ingredient2-step5-tokens1B"]
+    files = {name: {"model.safetensors": save({"w": torch.full((2,), float(n))})} for n, name in enumerate(names)}
+    server = HubServer("a/b", {"main": {"README.md": b"x"}, **files})
+    with serving(server) as address:
+        hub = Hub(address, cache=tmp_path)
+        with pytest.warns(UserWarning, match="only stage1 is opened: what follows forks"):
+            run = open_run("hub:a/b", hub=hub)
+        assert run.steps == [10, 20]
+        assert run.axis["tokens"].tolist() == [10**9, 2 * 10**9]
+        with pytest.warns(UserWarning, match="stage2-ingredient2 counts anew, 20 is added"):
+            run = open_run("hub:a/b", revisions="stage1-*,stage2-ingredient2-*", hub=hub)
+        assert run.axis["stage"].tolist() == ["stage1", "stage1", "stage2-ingredient2"]
+        assert run.steps == [10, 20, 25]
+        assert run[25]["w"].tolist() == [3.0, 3.0]
