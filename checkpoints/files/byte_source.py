@@ -74,3 +74,21 @@ def parsed_from(source: ByteSource, parse: Callable[[ByteSource], Result]) -> Re
 def as_byte_source(source: ByteSource | Path | str) -> ByteSource:
     """A path as a source of bytes; a source of bytes as it is."""
     return LocalFile(Path(source)) if isinstance(source, str | Path) else source
+
+
+class BytesInMemory(ByteSource):
+    """Bytes that were read already."""
+
+    def __init__(self, content: UInt8[np.ndarray, " n"], label: str) -> None:
+        self.content, self.label = content, label
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.content)
+
+    def read(self, start: int, stop: int) -> UInt8[np.ndarray, " n"]:
+        """The bytes of start <= position < stop, not copied."""
+        if not 0 <= start <= stop <= len(self.content):
+            raise WeightsError(f"{self.label} has {len(self.content)} bytes: {start} to {stop} is outside")
+        return self.content[start:stop]

@@ -13,7 +13,18 @@ import numpy as np
 from checkpoints.files.checkpoint import WeightsError, abridged
 from checkpoints.files.pickle_values import Fields
 
-HOLDERS = ("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network", "params", "weights")
+HOLDERS = (
+    "model",
+    "state_dict",
+    "model_state_dict",
+    "model_state",
+    "module",
+    "net",
+    "network",
+    "params",
+    "weights",
+    "app",
+)
 """Keys under which trainers keep the weights, tried in this order."""
 
 STEP_KEYS = ("global_step", "iter_num", "step", "iteration", "steps", "global_steps")

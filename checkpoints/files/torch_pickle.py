@@ -2,7 +2,7 @@
 
 No tensor is made here. A tensor is described (`TensorRecord`: which storage, from where, which shape and strides) and
 read later, by its range. The list of names is the whole of what is understood; beside torch's own it has containers,
-NumPy's numbers and arrays, and argparse.Namespace, whose attributes are data.
+NumPy's numbers and arrays, argparse.Namespace, whose attributes are data, and what DeepSpeed keeps of a loss scaler.
 """
 
 import math
@@ -284,6 +284,9 @@ def _names() -> dict[str, Any]:
         "torch._utils._rebuild_meta_tensor_no_storage": _unreadable("on the meta device: its values were not saved"),
         "torch._utils._rebuild_wrapper_subclass": _unreadable("of a subclass of torch.Tensor"),
         "numpy.dtype": _dtype,
+        "deepspeed.runtime.fp16.loss_scaler.LossScaler": lambda *_: Fields("LossScaler"),
+        "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler": lambda *_: Fields("DynamicLossScaler"),
+        "deepspeed.runtime.zero.config.ZeroStageEnum": lambda stage: stage,
     }
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         functions[f"{module}.scalar"], functions[f"{module}._reconstruct"] = _scalar, _array

@@ -110,7 +110,7 @@ def damaged(source: ByteSource, reason: str) -> WeightsError:
     """What is said of an archive that does not add up."""
     return WeightsError(
         f"{source.label} cannot be read ({source.size} bytes): {reason}. "
-        "It is cut short, damaged or not a file of torch.save; copy it again or delete it"
+        "It is cut short, damaged or not what its name says; copy it again or delete it"
     )
 
 
@@ -171,7 +171,7 @@ def _sizes(source: ByteSource, name: str, fields: tuple, extra: bytes) -> tuple[
         values = _zip64(source, name, values, extra)
     if method or flags & 1 or values[0] != values[1]:
         how = "encrypted" if flags & 1 else "compressed"
-        raise _refused(source, f"{name!r}, which is {how}. torch.save stores it as it is: unpack it and zip -0 it")
+        raise _refused(source, f"{name!r}, which is {how}. Store it as it is: unpack it and zip -0 it")
     return values[0], checksum, values[2]
 
 
