@@ -39,7 +39,7 @@ NOT_WEIGHTS = re.compile(
 )
 """Keys of what trainers keep beside the weights; tensors in the tables under them are not the model's."""
 
-MOST_NAMES = 200_000
+MOST_NAMES = 500_000
 """Tables that share their parts can have more names than there are atoms."""
 
 DEEPEST = 40
@@ -61,9 +61,7 @@ def state_dict_in(content: Any, label: str, leaf: type | tuple[type, ...]) -> di
 
 
 def _tensors(content: Mapping, label: str, leaf: type | tuple[type, ...]) -> dict[str, Any]:
-    tensors = {name: value for name, value in content.items() if isinstance(value, leaf) and isinstance(name, str)}
-    if not tensors:
-        tensors = flattened(content, label, leaf)
+    tensors = flattened(content, label, leaf)
     if tensors:
         return tensors
     raise WeightsError(

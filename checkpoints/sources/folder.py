@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
+from checkpoints.files.by_name import FILE_SUFFIXES, open_by_name
 from checkpoints.files.checkpoint import abridged
-from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder, require_inside
-from checkpoints.files.safetensors_file import SafetensorsFile
-from checkpoints.files.torch_file import SUFFIXES, TorchFile
-from checkpoints.remote_path import Place, RemotePath, path_below
-
-FILE_SUFFIXES = (".safetensors", *SUFFIXES)
+from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder, is_within, require_inside
+from checkpoints.remote_path import Place, RemotePath
 
 
 def open_file(path: Place) -> Checkpoint:
     """One file of weights."""
     source = path.byte_source() if isinstance(path, RemotePath) else path
-    checkpoint = SafetensorsFile(source) if path.suffix == ".safetensors" else TorchFile(source)
+    checkpoint = open_by_name(path.name, source)
     checkpoint.is_remote = isinstance(path, RemotePath)
     return checkpoint
 
@@ -28,7 +25,7 @@ def open_folder(path: Place) -> Checkpoint:
     checkpoint = weights_in(path)
     if checkpoint is None:
         inside = abridged(sorted(entry.name for entry in path.iterdir()))
-        raise WeightsError(f"{path} holds no weights (*.safetensors, {', '.join('*' + s for s in SUFFIXES)}): {inside}")
+        raise WeightsError(f"{path} holds no weights ({', '.join('*' + s for s in FILE_SUFFIXES)}): {inside}")
     return checkpoint
 
 
@@ -43,8 +40,7 @@ def weights_in(path: Place, below: int = 2) -> Checkpoint | None:
             require_inside(path / name, path, str(path))
         return open_file(path / name)
 
-    names = sorted(path_below(entry, path) for entry in path.glob("*") if entry.is_file())
-    found = in_folder(names, str(path), lambda name: (path / name).read_bytes(), inside)
+    found = in_folder(_listed(path), str(path), lambda name: (path / name).read_bytes(), inside)
     if found is not None:
         found.is_remote = isinstance(path, RemotePath)
     if found is not None or not below:
@@ -52,6 +48,17 @@ def weights_in(path: Place, below: int = 2) -> Checkpoint | None:
     folders = [entry for entry in sorted(path.iterdir()) if entry.is_dir() and not BESIDE_WEIGHTS.search(entry.name)]
     deeper = [one for one in (weights_in(folder, below - 1) for folder in folders) if one is not None]
     return deeper[0] if len(deeper) == 1 else None
+
+
+def _listed(path: Place) -> list[str]:
+    """The files of a folder, with those in the folders that trainers make within a checkpoint."""
+    names = []
+    for entry in sorted(path.iterdir()):
+        if entry.is_file():
+            names.append(entry.name)
+        elif entry.is_dir() and is_within(entry.name, path.name):
+            names += [f"{entry.name}/{name}" for name in _listed(entry)]
+    return names
 
 
 def is_weights_file(name: str) -> bool:
@@ -78,8 +85,8 @@ def parsed_config(text: bytes, label: str) -> dict[str, Any]:
     """A config file as a table."""
     try:
         config = json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{label} is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{label} is not JSON: {str(error)[:200]}. Copy it again or delete it") from None
     if not isinstance(config, dict):
         raise ValueError(f"{label} is not a table of settings")
     return config

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
+from checkpoints.files.by_name import open_by_name
 from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder
-from checkpoints.files.safetensors_file import SafetensorsFile
-from checkpoints.files.torch_file import SUFFIXES, TorchFile
+from checkpoints.files.torch_file import SUFFIXES
 from checkpoints.hub import Hub
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import parsed_config
@@ -129,7 +129,7 @@ def open_revision(hub: Hub, repository: str, revision: str, commit: str) -> Chec
 
 def _open_file(hub: Hub, repository: str, commit: str, path: str) -> Checkpoint:
     source = hub.open(repository, commit, hub.files(repository, commit)[path])
-    checkpoint = SafetensorsFile(source) if path.endswith(".safetensors") else TorchFile(source)
+    checkpoint = open_by_name(path, source)
     checkpoint.is_remote = True
     return checkpoint
 

@@ -86,7 +86,16 @@ def left_out(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _candidates(path: Place) -> Iterator[str]:
-    """Names of what may be a checkpoint: files of weights, folders whose names count something or that hold weights."""
+    """Names of what may be a checkpoint: files of weights, folders whose names count something or that hold weights.
+
+    Arrays (.npz, .msgpack) are taken for weights only where nothing else is there: beside weights they are data.
+    """
+    names = list(_all_candidates(path))
+    weights = [name for name in names if not name.endswith((".npz", ".msgpack"))]
+    yield from weights or names
+
+
+def _all_candidates(path: Place) -> Iterator[str]:
     for entry in sorted(path.iterdir()):
         if BESIDE_WEIGHTS.search(entry.name) or entry.name.startswith("."):
             continue
