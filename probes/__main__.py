@@ -252,7 +252,7 @@ def opened(source: str, revisions: str | None, heads: int | None) -> "Run":
 
     try:
         run = open_run(source, revisions=revisions, config={"num_attention_heads": heads} if heads else None)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error
     if not run.steps:
         raise failed(ValueError(f"{source} has no checkpoints yet"))

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from checkpoints import RunWriter, open_run
 from checkpoints.audit import Audit, Fault, audit
+from checkpoints.files.byte_source import LocalFile
 from checkpoints.hub import Hub
 from checkpoints.notebook import in_bytes
 from tests.hub_server import HubServer, serving
@@ -171,11 +172,10 @@ def test_looking_at_a_run_on_a_hub_asks_the_server_nothing(tmp_path):
         assert len(server.requests) == before
 
 
-def test_an_old_torch_file_is_not_read_to_be_shown(tmp_path):
-    torch.save({"w": torch.zeros(7)}, tmp_path / "step1.pt", _use_new_zipfile_serialization=False)
-    run = open_run(tmp_path, config={"n_head": 1})
-    checkpoint = run[1]
-    assert repr(checkpoint).endswith(", not read yet)")
-    assert "not looked for yet" in run._repr_html_()
-    checkpoint["w"]
-    assert repr(checkpoint).endswith(", 1 tensor, 28 bytes)")
+def test_an_old_torch_file_is_shown_by_its_head_alone(tmp_path, monkeypatch):
+    torch.save({"w": torch.zeros(10**6)}, tmp_path / "step1.pt", _use_new_zipfile_serialization=False)
+    read, asked = LocalFile.read, []
+    monkeypatch.setattr(LocalFile, "read", lambda file, start, stop: asked.append(stop) or read(file, start, stop))
+    checkpoint = open_run(tmp_path, config={"n_head": 1})[1]
+    assert repr(checkpoint).endswith(", 1 tensor, 4.0 MB)")
+    assert max(asked) <= 2**20

@@ -2,14 +2,17 @@
 
 import json
 import pickle
+import sys
 
 import pytest
 import torch
 from safetensors.torch import save
+from typer.testing import CliRunner
 
 from checkpoints import RunWriter, WeightsError, open_run
 from checkpoints.audit import audit_hashes
 from checkpoints.store import Store
+from probes.__main__ import app
 from tests.published_model import attention_bytes, expect, read_everything, revision, torch_saved
 from tests.s3_server import s3_serving, web_serving
 
@@ -126,6 +129,14 @@ def test_what_is_not_there_or_not_allowed_is_said_without_secrets(s3, tmp_path, 
         open_run("nosuch://bucket/run", store=Store(cache=tmp_path))
     with pytest.raises(ValueError, match="store is for"):
         open_run(tmp_path, store=Store(cache=tmp_path))
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    with pytest.raises(ImportError, match=r"az:// needs a library .*checkpoint-probes\[remote\]"):
+        open_run("az://container/run")
+    result = CliRunner().invoke(app, ["audit", "az://container/run"])
+    assert (result.exit_code, "az:// needs a library" in result.output) == (2, True)
 
 
 def test_any_file_system_of_fsspec_will_do(tmp_path):
