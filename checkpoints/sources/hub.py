@@ -18,7 +18,7 @@ from checkpoints.hub import Hub
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import parsed_config
 from checkpoints.sources.sequence import NamedRun, matching, run_in_names
-from checkpoints.sources.step_folders import left_out
+from checkpoints.sources.step_folders import left_out, unit_notices
 from checkpoints.sources.transformer_lens import NUMBERED, unit_of_numbers
 
 
@@ -64,7 +64,7 @@ def _revisions(hub: Hub, repository: str, revisions: Mapping[str, str], found: N
         config.get("model_type", "unknown"),
         config,
         step_unit=found.unit,
-        notices=found.notices,
+        notices=(*unit_notices(repository, found.unit), *found.notices, *left_out(found.left_out)),
     )
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from tests.layouts.layout import BY_HAND, Layout, State, config_into, torch_saved, weights
+from checkpoints import Family
+from checkpoints.heads.families.parts import fused
+from tests.layouts.layout import BY_HAND, HEADS, Layout, State, config_into, torch_saved, weights
 
 
 def fairseq(state: State, step: int) -> dict:
@@ -155,6 +157,14 @@ def hand(name: str, library: str, save: Callable[[Path], Mapping[int, State]], *
     return Layout(name, BY_HAND.format(library), save, **more)
 
 
+MEGATRON = Family(
+    "megatron",
+    **fused(
+        "language_model.encoder.layers.{layer}.self_attention.query_key_value.weight",
+        "(head part d_head) d_model",
+        "language_model.encoder.layers.{layer}.self_attention.dense.weight",
+    ),
+)
 ALONE = {"config": {}}
 """Opened without a word of ours on the number of heads."""
 
@@ -185,6 +195,11 @@ LAYOUTS = [
         trainer_with_deepspeed,
         opening=ALONE,
     ),
-    hand("iter_0000100/mp_rank_00/model_optim_rng.pt", "Megatron-LM", megatron),
+    hand(
+        "iter_0000100/mp_rank_00/model_optim_rng.pt",
+        "Megatron-LM",
+        megatron,
+        opening={"config": HEADS, "family": MEGATRON},
+    ),
     hand("global_step100/layer_02-model_00-model_states.pt", "gpt-neox", neox),
 ]

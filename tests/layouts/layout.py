@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import chdir
+from contextlib import AbstractContextManager, chdir, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ class Layout:
     """A layout. save writes it into an empty folder and gives the state dict of every step.
 
     unit is what its numbers count; says is part of what a reader must be told; opening are settings of open_run that
-    its names cannot do without.
+    its names cannot do without; serve puts the folder on a server and gives its address and more such settings.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Layout:
     unit: str = "step"
     says: str = ""
     opening: Mapping[str, Any] = field(default_factory=dict)
+    serve: Callable[[Path], AbstractContextManager[tuple[str | Path, Mapping[str, Any]]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,12 @@ def judge(layout: Layout, folder: Path) -> Judged:
         warnings.simplefilter("ignore")
         with chdir(folder):
             truth = layout.save(folder)
+    served = layout.serve(folder) if layout.serve else nullcontext((folder, {}))
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), served as (source, settings):
             warnings.simplefilter("ignore")
-            run = open_run(folder, **{"config": HEADS} | dict(layout.opening))
-        return _compared(layout, run, truth)
+            run = open_run(source, **{"config": HEADS} | dict(layout.opening) | dict(settings))
+            return _compared(layout, run, truth)
     except Exception as error:  # whatever it is, it is the row of this layout
         return Judged(layout, failure=f"{type(error).__name__}: {str(error).replace(str(folder), 'PATH')}")
 

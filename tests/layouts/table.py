@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.layouts import by_hand, by_torch, by_trainers
+from tests.layouts import by_hand, by_readers, by_torch, by_trainers, remote
 from tests.layouts.layout import Judged
 
 PAGE = Path(__file__).parents[2] / "docs" / "layouts.md"
-LAYOUTS = [*by_torch.LAYOUTS, *by_trainers.LAYOUTS, *by_hand.LAYOUTS]
+LAYOUTS = [layout for group in (by_torch, by_trainers, by_readers, by_hand, remote) for layout in group.LAYOUTS]
 
 HEAD = """# Layouts
 
@@ -36,8 +36,10 @@ def _code(name: str) -> str:
 def _opens(one: Judged) -> str:
     if not one.opens:
         return "no: " + one.failure.replace("|", "\\|").splitlines()[0][:200]
-    stated = one.layout.opening.get("steps")
-    return f"with `steps={stated!r}`" if stated else "yes"
+    for setting in ("steps", "revisions"):
+        if setting in one.layout.opening:
+            return f"with `{setting}={one.layout.opening[setting]!r}`"
+    return "with a `family=` for its names" if "family" in one.layout.opening else "yes"
 
 
 def _steps(one: Judged) -> str:
