@@ -209,6 +209,17 @@ def test_what_is_damaged_or_no_run_is_a_line_in_the_view(tmp_path):
     assert "is not a run (it holds notes.txt" in shown(Reader(tmp_path / "other", measures=False).poll())
 
 
+def test_what_must_be_known_of_how_a_run_was_found_is_in_the_view_and_not_on_the_screen(tmp_path, recwarn):
+    for name in ("epoch1.pt", "epoch2.pt", "best.pt"):
+        torch.save({"w": torch.ones(2)}, tmp_path / name)
+    reader = Reader(tmp_path, measures=False)
+    for _ in range(2):
+        snapshot = reader.poll()
+        assert snapshot is not None
+        assert [text.rpartition(" ")[2] for text in snapshot.problems] == ["epoch", "best.pt"]
+    assert not [warning for warning in recwarn if "best.pt" in str(warning.message)]
+
+
 def test_one_listing_a_poll(tmp_path, monkeypatch):
     reader, listings = Reader(write_small(tmp_path / "run", range(25))), []
     for name in ("listdir", "scandir"):

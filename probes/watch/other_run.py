@@ -4,6 +4,7 @@ Their metrics, where they have any, are read again only when there is a new chec
 """
 
 import time
+import warnings
 from pathlib import Path
 
 from checkpoints import open_run
@@ -20,15 +21,19 @@ class OtherRunReader:
         self._metrics, self._newest = Metrics(), NewestCheckpoint()
         self._steps: list[int] = []
         self._grew: float | None = None
+        self._said: tuple[str, ...] = ()
 
     def poll(self, *, waits: bool = False) -> Snapshot:
         """What is known now. waits: until the newest has been measured."""
-        run = open_run(self.path)
-        if run.steps != self._steps:
-            self._grew = time.monotonic() if self._steps else None
-            self._steps, self._metrics = run.steps, Metrics()
-            for step, scalars in run.metrics.to_dict("index").items():
-                self._metrics.add(step, {str(name): value for name, value in scalars.items()})
+        with warnings.catch_warnings(record=True) as said:  # on the screen they belong into the view
+            warnings.simplefilter("always")
+            run = open_run(self.path)
+            if run.steps != self._steps:
+                self._grew = time.monotonic() if self._steps else None
+                self._steps, self._metrics = run.steps, Metrics()
+                for step, scalars in run.metrics.to_dict("index").items():
+                    self._metrics.add(step, {str(name): value for name, value in scalars.items()})
+                self._said = tuple(dict.fromkeys(str(warning.message) for warning in said))
         if self.measures:
             self._newest.measure(run) if waits else self._newest.follow(run)
         metrics = self._metrics
@@ -48,7 +53,7 @@ class OtherRunReader:
             table_source="here",
             events=tuple(metrics.events),
             events_source=metrics.events_source,
-            problems=(self._newest.problem,) if self._newest.problem else (),
+            problems=(*self._said, *([self._newest.problem] if self._newest.problem else [])),
         )
 
     def _state(self) -> str:
