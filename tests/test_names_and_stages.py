@@ -27,6 +27,7 @@ def steps_of(*names: str) -> dict[str, int]:
         ("step_20k", "step", 20_000),
         ("step_1.5k.pt", "step", 1500),
         ("step2M", "step", 2_000_000),
+        ("step_1e5.pt", "step", 100_000),
         ("step1.5.pt", "step", 1),
         ("ba1000", "step", 1000),
         ("ep0-ba1000-rank0.pt", "step", 1000),
@@ -59,7 +60,7 @@ def test_of_several_counts_in_a_name_the_one_nearest_to_updates_is_the_step():
 
 
 def test_numbers_of_seeds_versions_and_decimals_count_nothing():
-    assert [bare_numbers(name) for name in ("seed1", "run_2", "v3", "loss0.25", "shard-0")] == [[]] * 5
+    assert [bare_numbers(name) for name in ("seed1", "run_2", "v3", "loss0.25", "expert-0", "a1b5")] == [[]] * 6
     assert [count.number for count in bare_numbers("model.10.pt")] == [10]
     assert [count.number for count in bare_numbers("vit_16-20k_0.5.pth.tar")] == [16, 20_000]
 

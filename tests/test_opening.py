@@ -156,6 +156,17 @@ def test_several_runs_are_refused_with_the_call_for_each(put):
     assert 'holds 2 runs, in seed_1, seed_2. Open one: open_run("PATH/seed_1") or' in refused(path)
 
 
+def test_folders_of_several_checkpoints_each_are_not_taken_for_checkpoints(put):
+    path = put("epoch_0/step_100.pt", "epoch_0/step_200.pt", "epoch_1/step_300.pt")
+    assert 'open_run("PATH", steps="*/step_{step}.pt"), or open one: open_run("PATH/epoch_0")' in refused(path)
+    assert opened(path, steps="*/step_{step}.pt")[0].steps == [100, 200, 300]
+
+
+def test_parts_of_one_checkpoint_are_no_steps(put):
+    path = put("consolidated.00.pth", "consolidated.01.pth")
+    assert "several files of weights and nothing says which" in refused(path)
+
+
 def test_wrong_turns_say_what_is_there_and_what_was_expected(put):
     path = put("models/encoder.pt", "models/decoder.pt")
     said = refused(path / "models")

@@ -22,7 +22,10 @@ WORDS = {
 
 NOT_COUNTS = re.compile(
     "seed run version v fold layer layers shard rank part trial exp experiment size head heads gpu device split worker "
-    "dim width depth mp tp pp of task stage phase ingredient lr wd bs patch vocab ctx consolidated".replace(" ", "|")
+    "dim width depth mp tp pp of task stage phase ingredient lr wd bs patch vocab ctx consolidated "
+    "block blocks expert experts chunk bucket group slice process proc host node tensor param module file".replace(
+        " ", "|"
+    )
 )
 """Words whose numbers are no time: several seeds are several runs."""
 
@@ -33,11 +36,14 @@ FILE_ENDINGS = re.compile(r"(\.pth\.tar|\.safetensors|\.pth?|\.bin|\.ckpt|\.npz|
 """How files of weights end."""
 
 _SCALES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_NUMBER = r"(\d+(?:\.\d+)?[kmbt]|\d+)(?![a-z0-9])"
+_NUMBER = r"(\d+(?:\.\d+)?(?:e\d+|[kmbt])|\d+)(?![a-z0-9])"
 _FAIRSEQ = re.compile(r"checkpoint_(\d+)_(\d+)")
 _STAGE = re.compile(r"(?<![a-z])(?:stage|phase)[-_=]?(\d+)")
+_GLUED = re.compile(r"\d[a-z]+$")  # the 5 of a1b5 is part of a name
 _DECIMAL = re.compile(r"(?<!\d)(?<!\d\.)\d+\.\d+(?![a-zA-Z0-9])")
-_ANY_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)(\d+\.\d+[kmbt]|\d+[kmbt]?)(?![a-z0-9])(?!\.\d+(?![a-z0-9]))")
+_ANY_NUMBER = re.compile(
+    r"(?<!\d)(?<!\d\.)(\d+\.\d+(?:e\d+|[kmbt])|\d+(?:e\d+|[kmbt])?)(?![a-z0-9])(?!\.\d+(?![a-z0-9]))"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,9 @@ class Stage:
 
 
 def number_of(text: str) -> int:
-    """20000 from 20k, 1500 from 1.5k, 12 from 0012."""
+    """20000 from 20k, 1500 from 1.5k, 100000 from 1e5, 12 from 0012."""
+    if "e" in text.lower():
+        return round(float(text))
     scale = _SCALES.get(text[-1].lower(), 1)
     return int(text) if scale == 1 else round(float(text[:-1]) * scale)
 
@@ -108,7 +116,7 @@ def bare_numbers(name: str) -> list[Count]:
     return [
         Count(NUMBER, number_of(match[1]), *match.span(1))
         for match in _ANY_NUMBER.finditer(text)
-        if not NOT_COUNTS.fullmatch(_word_before(text, match.start()))
+        if not NOT_COUNTS.fullmatch(_word_before(text, match.start())) and not _GLUED.search(text[: match.start()])
     ]
 
 

@@ -16,7 +16,7 @@ from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run
 from checkpoints.sources.folder import config_beside, is_weights_file, open_file, opener, weights_in
 from checkpoints.sources.metrics.beside import metrics_beside
-from checkpoints.sources.names import EPOCH, NUMBER, STEP, believed, counts_in, stem, step_in
+from checkpoints.sources.names import EPOCH, NUMBER, STEP, bare_numbers, believed, counts_in, pattern_of, stem, step_in
 from checkpoints.sources.sequence import NamedRun, matching, run_in_names
 
 
@@ -38,7 +38,23 @@ def find(path: Place, pattern: str | None = None) -> Run | None:
         return None  # the parts of one checkpoint
     if len(found.placed) == 1 and (path / found.placed[0].name).is_dir() and _whole(path, below=0) is not None:
         return None  # one checkpoint that keeps its optimizer in a folder of that name
+    _require_checkpoints(path, [path / one.name for one in found.placed])
     return run_of(path, found)
+
+
+def _require_checkpoints(path: Place, places: list[Place]) -> None:
+    """Refuse folders that hold several checkpoints each (`epoch_1/step_100.pt`): which numbers are the steps?"""
+    first = places[0]
+    if not first.is_dir() or _whole(first) is not None:
+        return
+    inner = find(first)
+    if inner is not None and len(inner.entries) > 1:
+        names = [entry.label.rpartition("/")[2] for entry in inner.entries]
+        pattern = pattern_of(names[0], believed(counts_in(names[0])) or bare_numbers(names[0])[0])
+        raise ValueError(
+            f"{path}: {first.name} and its like hold several checkpoints each ({abridged(names, 4)}). Say which "
+            f'numbers are the steps: open_run("{path}", steps="*/{pattern}"), or open one: open_run("{first}")'
+        )
 
 
 def run_of(path: Place, found: NamedRun) -> Run:
