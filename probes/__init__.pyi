@@ -1,4 +1,8 @@
+from .events.compare import set_apart as set_apart
 from .events.find import find_events as find_events
+from .events.lead_lag import LeadLag as LeadLag
+from .events.lead_lag import lead_lag as lead_lag
+from .events.ranking import rank_heads as rank_heads
 from .matrices.factored import Factored as Factored
 from .matrices.modes import marginalized_effective_rank_by_mode as marginalized_effective_rank_by_mode
 from .matrices.modes import mode_amplitudes as mode_amplitudes

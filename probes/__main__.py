@@ -1,4 +1,4 @@
-"""The command line: `probes measure RUN -o table.parquet`, `audit RUN`, `watch RUN`, `list`, `cache`.
+"""The command line: `probes measure RUN -o table.parquet`, `events RUN`, `audit RUN`, `watch RUN`, `list`, `cache`.
 
 What a command needs is imported when it runs: help, `list` and a misspelt command answer without torch.
 """
@@ -153,6 +153,50 @@ def measure(
         typer.echo(f"{len(table.attrs['failed'])} steps could not be measured, the first {step}: {reason}", err=True)
         typer.echo("The same command again tries these, and only these, once more", err=True)
         raise typer.Exit(1)
+
+
+@app.command()
+def events(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Runs, or tables that `probes measure` wrote.", show_default=False),
+    ],
+    controls: Annotated[
+        list[str] | None,
+        typer.Option("--controls", metavar="RUN", help="A run in which it does not happen; may be given repeatedly."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Which logged metrics, comma-separated; all if not given.", show_default=False)
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
+    tables: Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")] = Path("tables"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write what is printed to this file.", show_default=False)
+    ] = None,
+) -> None:
+    """Say what happened in runs: when, in which heads, together with what, how sure that is, and where it could look.
+
+    Runs that are not measured yet are measured first; a killed command goes on where it stopped. With controls, what
+    these do too is told apart from what sets the runs apart. Exit code: 0, or 2 if there was nothing to look at.
+    """
+    from probes.events import command
+    from probes.events.answer import answer, answer_apart
+
+    try:
+        found, apart = command.events_of(
+            sources,
+            controls or [],
+            tables=tables,
+            metrics=[name.strip() for name in metrics.split(",")] if metrics else None,
+            alpha=alpha,
+        )
+        text = command.as_json(found, apart) if as_json else answer(found) + answer_apart(apart)
+        if output is not None:
+            output.write_text(text, encoding="utf-8")
+    except (OSError, ValueError, ImportError) as error:
+        raise failed(error) from error
+    typer.echo(text if output is None else f"{output}: {len(found)} events")
 
 
 @app.command()

@@ -24,7 +24,7 @@ DIFFERENT = 0.15
 
 FEWEST_RUNS = 3
 
-NEAR, AS_STRONG = np.log(2.0), 0.5
+NEAR, AS_LARGE = np.log(2.0), 0.5
 
 
 def as_tables(tables: Tables, what: str) -> dict[str, pd.DataFrame]:
@@ -95,11 +95,12 @@ def _clusters(at: list[tuple[str, Finding]]) -> list[list[tuple[str, Finding]]]:
 
 
 def is_shared(findings: Sequence[Finding], controls: Sequence[Sequence[Finding]]) -> bool:
-    """Whether a control shows what the first of these findings, and any other, shows."""
-    first = findings[0]
-    return any(_alike(first, other) for control in controls for other in control)
+    """Whether a control shows this too."""
+    with_metric = any(one.circuit is None for one in findings)
+    deciding = findings[:1] if with_metric else findings
+    return any(_alike(one, other) for one in deciding for control in controls for other in control)
 
 
 def _alike(one: Finding, other: Finding) -> bool:
     near = abs(np.log(other.step / one.step)) <= NEAR
-    return one.name == other.name and bool(near) and other.strength >= AS_STRONG * one.strength
+    return one.name == other.name and bool(near) and other.size >= AS_LARGE * one.size

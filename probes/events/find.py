@@ -7,12 +7,12 @@ checkpoints and is left out; with controls, what these do too is marked as share
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from probes.events.controls import Tables, as_tables, is_shared, schedule_steps
+from probes.events.event_table import Event, Search, as_event_table
 from probes.events.findings import Finding, in_metrics, in_weights
 from probes.events.panels import Panel, read_panels
 
@@ -22,40 +22,6 @@ CLOSE = 0.1
 """In ln(step): findings at most this far apart are one event, as are those of which one lies in the other's stretch."""
 
 SEED = 0
-
-COLUMNS = {
-    "run": "str",
-    "step": "float64",
-    "low": "float64",
-    "high": "float64",
-    "kind": "str",
-    "direction": "str",
-    "circuit": "str",
-    "probe": "str",
-    "component": "Int64",
-    "members": "object",
-    "strength": "float64",
-    "p_value": "float64",
-    "q_value": "float64",
-    "rests_on": "str",
-    "together_with": "object",
-    "shared_with_controls": "boolean",
-    "headline": "bool",
-}
-
-
-@dataclass(frozen=True)
-class Event:
-    """Findings at one time; the first is the one it is named after."""
-
-    findings: tuple[Finding, ...]
-    shared: bool | None = None
-    headline: bool = False
-
-    @property
-    def named_after(self) -> Finding:
-        """The surest finding in the weights, or in the metrics where these are alone."""
-        return self.findings[0]
 
 
 def find_events(
@@ -76,7 +42,8 @@ def find_events(
     direction       rise, fall, or mixed where heads go both ways
     circuit, probe, component   of the surest finding; circuit is "metric" and probe its name where no weights take part
     members         the heads that take part, as "layer.head", those that moved fastest (each for itself) first; among
-                    them at most a tenth is expected to be wrong. `attrs["members"]` has every head with its evidence
+                    them at most a tenth is expected to be wrong. `attrs["members"]` has every head with its evidence,
+                    `attrs["findings"]` every probe and metric
     strength        change as a share of the range of the whole run, median over the members
     p_value         how often a panel in which nothing happens shows as much, anywhere
     q_value         the same among all panels that were searched (Benjamini & Hochberg), metrics for themselves
@@ -108,18 +75,7 @@ def find_events(
             if others:
                 shared = is_shared(event.findings, [_all(searches[control].events) for control in others])
             rows.append(Event(event.findings, shared, _is_headline(event, shared)))
-    return _as_table(rows, [searches[name] for name in runs], alpha, notes, list(others))
-
-
-@dataclass(frozen=True)
-class Search:
-    """What one run shows, and where it was looked at."""
-
-    run: str
-    events: list[Event]
-    searched: dict[str, list[tuple[float, float]]]
-    not_searched: dict[str, str]
-    notes: list[str]
+    return as_event_table(rows, [searches[name] for name in runs], alpha, notes, list(others))
 
 
 def _search(run: str, table: pd.DataFrame, metrics: pd.DataFrame | None, alpha: float) -> Search:
@@ -168,7 +124,7 @@ def _joined(findings: list[Finding]) -> list[Event]:
 
 def _at_once(first: Finding, other: Finding) -> bool:
     inside = first.low <= other.step <= first.high or other.low <= first.step <= other.high
-    return first.stage == other.stage and (inside or abs(np.log(other.step / first.step)) <= CLOSE)
+    return first.stage == other.stage and (inside or bool(abs(np.log(other.step / first.step)) <= CLOSE))
 
 
 def _all(events: Sequence[Event]) -> list[Finding]:
@@ -200,81 +156,3 @@ def _by_run(metrics: Metrics | None, names: list[str], first: str) -> dict[str, 
     if unknown:
         raise ValueError(f"metrics of {', '.join(unknown)}: the tables have the runs {', '.join(names)}")
     return dict(metrics)
-
-
-def _as_table(
-    events: list[Event], searches: list[Search], alpha: float, notes: list[str], controls: list[str]
-) -> pd.DataFrame:
-    table = pd.DataFrame([_row(event) for event in events], columns=list(COLUMNS)).astype(COLUMNS)
-    several = len(searches) > 1
-    table.attrs["members"] = _members(events)
-    table.attrs["searched"] = _named({s.run: s.searched for s in searches}, several)
-    table.attrs["not_searched"] = _named({s.run: s.not_searched for s in searches}, several)
-    table.attrs["notes"] = notes + [f"{s.run}: {note}" if several else note for s in searches for note in s.notes]
-    table.attrs["tests"] = {s.run: len(s.searched) for s in searches}
-    table.attrs["alpha"] = alpha
-    table.attrs["controls"] = controls
-    return table
-
-
-def _named(by_run: dict[str, dict], several: bool) -> dict:
-    if not several:
-        return next(iter(by_run.values()), {})
-    return {f"{run}: {name}": value for run, found in by_run.items() for name, value in found.items()}
-
-
-def _row(event: Event) -> dict[str, object]:
-    first = event.named_after
-    others = [f"{one.name} at {one.step:.0f}" for one in event.findings[1:]]
-    return {
-        "run": first.run,
-        "step": first.step,
-        "low": first.low,
-        "high": first.high,
-        "kind": first.kind,
-        "direction": first.direction,
-        "circuit": first.circuit or "metric",
-        "probe": first.probe or first.name,
-        "component": first.component,
-        "members": head_names(event.findings),
-        "strength": first.strength,
-        "p_value": first.p_value,
-        "q_value": first.q_value,
-        "rests_on": first.rests_on,
-        "together_with": others,
-        "shared_with_controls": event.shared,
-        "headline": event.headline,
-    }
-
-
-def head_names(findings: Sequence[Finding]) -> list[str]:
-    """The heads that take part in the first of these."""
-    first = findings[0]
-    tower = f"{first.tower}:" if first.tower else ""
-    return [f"{tower}{one.layer}.{one.head}" for one in first.taking_part]
-
-
-def _members(events: Sequence[Event]) -> pd.DataFrame:
-    """Every head of every finding in the weights: what it did, and how sure it is that it took part."""
-    rows = [
-        {
-            "event": number,
-            "run": one.run,
-            "circuit": one.circuit,
-            "probe": one.probe,
-            "component": one.component,
-            "tower": one.tower,
-            "layer": member.layer,
-            "head": member.head,
-            "statistic": member.speed,
-            "change": member.change,
-            "p_value": member.p_value,
-            "q_value": member.q_value,
-            "takes_part": member.takes_part,
-        }
-        for number, event in enumerate(events)
-        for one in event.findings
-        for member in one.members
-    ]
-    columns = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "statistic", "change"]
-    return pd.DataFrame(rows, columns=[*columns, "p_value", "q_value", "takes_part"])

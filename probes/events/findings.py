@@ -48,7 +48,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that one panel (circuit and probe) or one metric (circuit None) shows."""
+    """Something that one panel (circuit and probe) or one metric (circuit None) shows.
+
+    size is that of the change: of a metric in its own unit, of a panel the strength.
+    """
 
     run: str
     name: str
@@ -68,6 +71,7 @@ class Finding:
     stage: str | None = None
     members: tuple[Member, ...] = ()
     is_log: bool = False
+    size: float = float("nan")
 
     @property
     def taking_part(self) -> list[Member]:
@@ -110,12 +114,12 @@ def in_metrics(
         if not where[str(name)]:
             refused[str(name)] = f"{len(series)} values: a change could have been seen nowhere"
             where.pop(str(name))
-        steps = series.index.to_numpy(dtype=np.float64)
-        by_metric.append([_of_transition(run, str(name), row, steps) for row in found.to_dict("records")])
+        steps, whole = series.index.to_numpy(dtype=np.float64), float(np.ptp(series.to_numpy()))
+        by_metric.append([_of_transition(run, str(name), row, steps, whole) for row in found.to_dict("records")])
     return _with_q_values(by_metric), where, refused
 
 
-def _of_transition(run: str, name: str, row: Mapping, steps: np.ndarray) -> Finding:
+def _of_transition(run: str, name: str, row: Mapping, steps: np.ndarray, whole: float) -> Finding:
     return Finding(
         run=run,
         name=name,
@@ -128,6 +132,7 @@ def _of_transition(run: str, name: str, row: Mapping, steps: np.ndarray) -> Find
         p_value=float(row["p_value"]),
         q_value=float("nan"),
         rests_on=calibration_row(str(row["kind"]), steps, None),
+        size=float(row["strength"]) * whole,
     )
 
 
@@ -191,6 +196,7 @@ def _of_burst(panel: Panel, burst: Burst) -> Finding | None:
             for (layer, head), speed, change, p, q, part in columns
         ),
         is_log=panel.is_log,
+        size=strength,
     )
 
 
@@ -200,7 +206,7 @@ def _shape(panel: Panel, burst: Burst, chosen: np.ndarray) -> tuple[str, str]:
     before = values[(x < burst.at) & (x >= burst.at - 2 * burst.width)].mean(0)
     after = values[(x >= burst.high) & (x < burst.high + 2 * burst.width)]
     change = burst.changes[chosen]
-    share = float((change > 0).mean())
+    share = float(change[change > 0].sum() / np.abs(change).sum())
     direction = "rise" if share > 0.75 else "fall" if share < 0.25 else "mixed"
     left = (after.mean(0) - before) * np.sign(change) / np.maximum(np.abs(change), 1e-300) if len(after) else None
     if left is None or np.median(left) >= COMES_BACK or direction == "mixed":

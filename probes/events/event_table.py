@@ -1,0 +1,163 @@
+"""Events as a table: one row each, and beside it, in its attrs, all that they rest on.
+
+findings      every finding of every event: which panel or metric, where, how strong, how sure
+members       every head of every finding in the weights, with its own evidence
+searched, not_searched, notes   where could be looked, what could not and why, what was left out
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from probes.events.findings import Finding
+
+COLUMNS = {
+    "run": "str",
+    "step": "float64",
+    "low": "float64",
+    "high": "float64",
+    "kind": "str",
+    "direction": "str",
+    "circuit": "str",
+    "probe": "str",
+    "component": "Int64",
+    "members": "object",
+    "strength": "float64",
+    "p_value": "float64",
+    "q_value": "float64",
+    "rests_on": "str",
+    "together_with": "object",
+    "shared_with_controls": "boolean",
+    "headline": "bool",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Findings at one time; the first is the one it is named after."""
+
+    findings: tuple[Finding, ...]
+    shared: bool | None = None
+    headline: bool = False
+
+    @property
+    def named_after(self) -> Finding:
+        """The surest finding in the weights, or in the metrics where these are alone."""
+        return self.findings[0]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What one run shows, and where it was looked at."""
+
+    run: str
+    events: list[Event]
+    searched: dict[str, list[tuple[float, float]]]
+    not_searched: dict[str, str]
+    notes: list[str]
+
+
+def as_event_table(
+    events: list[Event], searches: list[Search], alpha: float, notes: list[str], controls: list[str]
+) -> pd.DataFrame:
+    """One row per event, and all else in the attrs."""
+    table = pd.DataFrame([_row(event) for event in events], columns=list(COLUMNS)).astype(COLUMNS)
+    several = len(searches) > 1
+    table.attrs["findings"] = _findings(events)
+    table.attrs["members"] = _members(events)
+    table.attrs["searched"] = _named({s.run: s.searched for s in searches}, several)
+    table.attrs["not_searched"] = _named({s.run: s.not_searched for s in searches}, several)
+    table.attrs["notes"] = notes + [f"{s.run}: {note}" if several else note for s in searches for note in s.notes]
+    table.attrs["tests"] = {s.run: len(s.searched) for s in searches}
+    table.attrs["alpha"] = alpha
+    table.attrs["controls"] = controls
+    return table
+
+
+def _named(by_run: dict[str, dict], several: bool) -> dict:
+    if not several:
+        return next(iter(by_run.values()), {})
+    return {f"{run}: {name}": value for run, found in by_run.items() for name, value in found.items()}
+
+
+def _row(event: Event) -> dict[str, object]:
+    first = event.named_after
+    others = [f"{one.name} at {one.step:.0f}" for one in event.findings[1:]]
+    return {
+        "run": first.run,
+        "step": first.step,
+        "low": first.low,
+        "high": first.high,
+        "kind": first.kind,
+        "direction": first.direction,
+        "circuit": first.circuit or "metric",
+        "probe": first.probe or first.name,
+        "component": first.component,
+        "members": head_names(event.findings),
+        "strength": first.strength,
+        "p_value": first.p_value,
+        "q_value": first.q_value,
+        "rests_on": first.rests_on,
+        "together_with": others,
+        "shared_with_controls": event.shared,
+        "headline": event.headline,
+    }
+
+
+def head_names(findings: Sequence[Finding]) -> list[str]:
+    """The heads that take part in the first of these."""
+    first = findings[0]
+    tower = f"{first.tower}:" if first.tower else ""
+    return [f"{tower}{one.layer}.{one.head}" for one in first.taking_part]
+
+
+def _members(events: Sequence[Event]) -> pd.DataFrame:
+    """Every head of every finding in the weights: what it did, and how sure it is that it took part."""
+    rows = [
+        {
+            "event": number,
+            "run": one.run,
+            "circuit": one.circuit,
+            "probe": one.probe,
+            "component": one.component,
+            "tower": one.tower,
+            "layer": member.layer,
+            "head": member.head,
+            "statistic": member.speed,
+            "change": member.change,
+            "p_value": member.p_value,
+            "q_value": member.q_value,
+            "takes_part": member.takes_part,
+        }
+        for number, event in enumerate(events)
+        for one in event.findings
+        for member in one.members
+    ]
+    columns = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "statistic", "change"]
+    return pd.DataFrame(rows, columns=[*columns, "p_value", "q_value", "takes_part"])
+
+
+def _findings(events: Sequence[Event]) -> pd.DataFrame:
+    rows = [
+        {
+            "event": number,
+            "run": one.run,
+            "name": one.name,
+            "is_metric": one.circuit is None,
+            "step": one.step,
+            "low": one.low,
+            "high": one.high,
+            "kind": one.kind,
+            "direction": one.direction,
+            "strength": one.strength,
+            "p_value": one.p_value,
+            "q_value": one.q_value,
+            "rests_on": one.rests_on,
+            "members": head_names([one]),
+        }
+        for number, event in enumerate(events)
+        for one in event.findings
+    ]
+    columns = ["event", "run", "name", "is_metric", "step", "low", "high", "kind", "direction", "strength"]
+    return pd.DataFrame(rows, columns=[*columns, "p_value", "q_value", "rests_on", "members"])

@@ -1,0 +1,73 @@
+"""Which heads changed in a stretch of training: every head's change there, as a share of all that it ever changed.
+
+Where an event was found, its members are told with their evidence (`find_events`); this is the plain ranking behind any
+stretch, also one that somebody else names.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from probes.events.panels import Panel, read_panels
+
+
+def rank_heads(
+    table: pd.DataFrame, window: tuple[float, float], *, circuit: str | None = None, probe: str | None = None
+) -> pd.DataFrame:
+    """Heads by how much they changed between the steps of `window`, the most first.
+
+        probes.rank_heads(table, (1500, 2000)).head(3)
+
+    share is |value after - value before| over the range of that head in the whole run (of ln(value), for what is
+    positive): the mean over all circuits and probes asked for, each number counted once. probes tells how many that
+    are, most which of them changed most. before and after are the checkpoints at the ends of the window.
+    """
+    low, high = window
+    if not 0 <= low < high:
+        raise ValueError(f"window is {window}: two steps, the first below the second, are expected")
+    runs = table["run"].unique()
+    if len(runs) > 1:
+        raise ValueError(f"the table has the runs {', '.join(runs)}: rank the heads of one, table[table['run'] == ...]")
+    rows = table
+    for column, wanted in (("circuit", circuit), ("probe", probe)):
+        if wanted is not None:
+            rows = rows.loc[rows[column] == wanted]
+            if rows.empty:
+                raise ValueError(f"the table has no {column} {wanted!r}; it has {', '.join(table[column].unique())}")
+    panels, refused = read_panels(pd.DataFrame(rows))
+    if not panels:
+        raise ValueError(f"no probe can be ranked: {next(iter(refused.values()), 'the table is empty')}")
+    shares = pd.concat([_shares(panel, low, high) for panel in panels], ignore_index=True)
+    shares = shares.sort_values("share", ascending=False)  # so that the first of a head is where it changed most
+    grouped = shares.groupby(["tower", "layer", "head"], sort=False)
+    found = grouped.agg(share=("share", "mean"), probes=("share", "size"), most=("name", "first")).reset_index()
+    found = found.sort_values("share", ascending=False, ignore_index=True)
+    if set(found["tower"]) == {""}:
+        found = found.drop(columns="tower")
+    found.attrs["window"] = (low, high)
+    found.attrs["not_ranked"] = refused
+    return found
+
+
+def _shares(panel: Panel, low: float, high: float) -> pd.DataFrame:
+    before, after = _nearest(panel.steps, low), _nearest(panel.steps, high)
+    if before == after:
+        raise ValueError(
+            f"window is ({low:g}, {high:g}): {panel.name} has no two checkpoints there, the nearest is "
+            f"{panel.steps[before]}"
+        )
+    change = np.abs(panel.values[after] - panel.values[before]) / np.ptp(panel.values, axis=0)
+    return pd.DataFrame(
+        {
+            "tower": panel.tower or "",
+            "layer": [layer for layer, _ in panel.heads],
+            "head": [head for _, head in panel.heads],
+            "name": panel.name,
+            "share": change,
+        }
+    )
+
+
+def _nearest(steps: Sequence[int] | np.ndarray, step: float) -> int:
+    return int(np.argmin(np.abs(np.asarray(steps, dtype=np.float64) - step)))

@@ -1,0 +1,191 @@
+"""Several runs: what controls share, what is the schedule, what sets runs apart, who moved first, which heads moved."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import probes
+from probes.__main__ import app
+from probes.events.planted import autoregressive, planted_panel
+from probes.measuring.tables import as_table
+
+STEPS = np.arange(1, 81) * 50
+HEADS = 8
+
+
+def run_with(name, bursts, seed, probe="effective_rank"):
+    """Eight heads over 80 checkpoints; at each of the given steps four of them move by 12 sd of their noise."""
+    rng = np.random.default_rng([77, seed])
+    values = autoregressive(len(STEPS), HEADS, 0.5, rng)
+    for step in bursts:
+        values[step <= STEPS, :4] += 12
+    rows = len(STEPS) * HEADS
+    return as_table(
+        {
+            "run": [name] * rows,
+            "step": np.repeat(STEPS, HEADS),
+            "layer": np.tile(np.arange(HEADS) // 4, len(STEPS)),
+            "head": np.tile(np.arange(HEADS) % 4, len(STEPS)),
+            "circuit": ["ov"] * rows,
+            "probe": [probe] * rows,
+            "component": [pd.NA] * rows,
+            "value": np.exp(values / 20).reshape(-1),
+            "why_missing": [None] * rows,
+        }
+    )
+
+
+def loss_at(step):
+    at = np.arange(1, 4001)
+    noise = 0.02 * np.random.default_rng(step).standard_normal(len(at))
+    return pd.DataFrame({"loss": 1 - 0.5 / (1 + np.exp(-(at - step) / (0.03 * step))) + noise}, index=at)
+
+
+def near(step, found):
+    return any(abs(np.log(one / step)) < 0.1 for one in found)
+
+
+def test_what_controls_do_too_is_shared_and_the_rest_is_the_headline():
+    run = pd.concat([run_with("run", [600], 0), run_with("run", [2000], 1, probe="norm")])
+    events = probes.find_events(run, controls=[run_with("control", [700], 2)])
+    shared = events.set_index("probe")["shared_with_controls"].to_dict()
+    assert shared == {"effective_rank": True, "norm": False}
+    assert events.set_index("probe")["headline"].to_dict() == {"effective_rank": False, "norm": True}
+
+
+def test_the_same_step_in_runs_that_learn_at_different_ones_is_the_schedule():
+    learned = {"a": 1500, "b": 2000, "c": 2800}
+    tables = [run_with(name, [600, step], seed) for seed, (name, step) in enumerate(learned.items())]
+    events = probes.find_events(tables, {name: loss_at(step) for name, step in learned.items()})
+    weights = events.loc[events["circuit"] == "ov"]
+    assert not near(600, weights["step"])
+    for name, step in learned.items():
+        assert near(step, weights.loc[weights["run"] == name, "step"])
+    assert any("the schedule of the checkpoints, not reported" in note for note in events.attrs["notes"])
+
+
+def test_runs_that_learn_at_the_same_step_keep_their_events():
+    tables = [run_with(name, [1500], seed) for seed, name in enumerate("abc")]
+    events = probes.find_events(tables, {name: loss_at(1500) for name in "abc"})
+    assert (events["circuit"] == "ov").sum() == 3
+
+
+def test_a_name_that_is_run_and_control_is_refused():
+    with pytest.raises(ValueError, match="a run and a control have one name"):
+        probes.find_events(run_with("a", [], 0), controls=run_with("a", [], 1))
+
+
+def test_sets_runs_with_a_burst_apart_from_controls_without():
+    runs = [run_with(f"run{k}", [1000 + 300 * k], k) for k in range(4)]
+    controls = [run_with(f"control{k}", [], 10 + k) for k in range(4)]
+    (row,) = probes.set_apart(runs, controls).to_dict("records")
+    assert row["low"] > 1
+    assert row["p_value"] == row["p_any"] == 2 / 70  # of all 70 ways to divide eight runs, and its mirror image
+    (none,) = probes.set_apart(controls[:2], controls[2:]).to_dict("records")
+    assert none["p_value"] >= 2 / 6
+    with pytest.raises(ValueError, match="1 runs and 4 controls"):
+        probes.set_apart(runs[0], controls)
+
+
+def test_ranks_the_heads_that_moved_first():
+    ranked = probes.rank_heads(run_with("a", [1500], 0), (1300, 1700))
+    assert set(zip(ranked["layer"][:4], ranked["head"][:4], strict=True)) == {(0, 0), (0, 1), (0, 2), (0, 3)}
+    assert ranked["share"][3] > 1.3 * ranked["share"][4]
+    with pytest.raises(ValueError, match="the first below the second"):
+        probes.rank_heads(run_with("a", [], 0), (10, 5))
+    with pytest.raises(ValueError, match="no circuit 'qk'; it has ov"):
+        probes.rank_heads(run_with("a", [], 0), (100, 500), circuit="qk")
+
+
+def test_lead_by_hand():
+    found = probes.lead_lag([100, 200, 400], [110, 220, 440])
+    assert found.lead == pytest.approx(np.log(1.1))
+    assert found.p_signs == 1 / 8  # of all eight flips only the given one is as large
+    assert found.p_pairing == 1 / 6
+    assert "3 seeds cannot reach .05" in str(found)
+
+
+def test_lead_needs_the_right_pairs_and_signs_alone_are_not_enough():
+    a = np.array([700, 900, 1200, 1500, 2000, 2600])
+    paired, shuffled = probes.lead_lag(a, 1.15 * a), probes.lead_lag(a, 4.0 * a[[3, 1, 5, 0, 4, 2]])
+    assert paired.p_value < 0.05
+    assert shuffled.p_signs < 0.05 < shuffled.p_value
+    assert probes.lead_lag(1.15 * a, a).p_value > 0.9  # the question has a direction
+
+
+def test_a_lead_is_rarely_seen_between_things_that_have_nothing_to_do_with_each_other(seeds):
+    rng, count = np.random.default_rng(5), max(100, seeds)
+    draws = [np.exp(rng.normal([[7.0], [7.3]], 0.3, (2, 6))) for _ in range(count)]
+    found = [probes.lead_lag(a, b) for a, b in draws]
+    assert np.mean([one.p_signs <= 0.05 for one in found]) > 0.3
+    assert np.mean([one.p_value <= 0.05 for one in found]) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ([1.0], [2.0], "two or more runs"),
+        ([1.0, -2.0], [2.0, 3.0], "steps above 0"),
+        ([1.0, 2.0], [3.0, 3.0], "the same step in every run"),
+        ({"x": 1.0, "y": 2.0}, {"x": 1.0, "z": 2.0}, "the same are expected"),
+    ],
+)
+def test_refuses_steps_that_cannot_be_compared(a, b, message):
+    with pytest.raises(ValueError, match=message):
+        probes.lead_lag(a, b)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    for name, bursts in (("run", [1500]), ("control", [])):
+        probes.write_table(run_with(name, bursts, len(bursts)), tmp_path / f"{name}.parquet")
+    return tmp_path
+
+
+def test_the_command_answers_in_sentences(tables):
+    done = CliRunner().invoke(
+        app, ["events", str(tables / "run.parquet"), "--controls", str(tables / "control.parquet")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "run: 1 event in 1 panel or metric, at most 1 % of them expected to be false." in done.output
+    assert "What sets it apart:\n  At step 1,4" in done.output
+    assert "the ov effective_rank rises in " in done.output
+    assert "Searched at steps" in done.output
+    assert "No metrics of run, control" in done.output
+
+
+def test_the_command_says_when_nothing_was_found(tables):
+    done = CliRunner().invoke(app, ["events", str(tables / "control.parquet")])
+    assert "control: nothing found in 1 panel or metric that was searched." in done.output
+
+
+def test_the_command_gives_json_and_writes_files(tables):
+    done = CliRunner().invoke(app, ["events", str(tables / "run.parquet"), "--json"])
+    content = json.loads(done.output)
+    assert [row["probe"] for row in content["events"]] == ["effective_rank"]
+    assert len(content["members"]) == HEADS
+    assert content["searched"]["ov.effective_rank"]
+    done = CliRunner().invoke(app, ["events", str(tables / "run.parquet"), "-o", str(tables / "answer.txt")])
+    assert "1 events" in done.output
+    assert (tables / "answer.txt").read_text().startswith("run: 1 event")
+
+
+def test_the_command_measures_a_run_once(tmp_path):
+    from tests.walking_run import write_run
+
+    path = write_run(tmp_path / "walk", (np.arange(1, 31) * 100).tolist())
+    arguments = ["events", str(path), "--tables", str(tmp_path / "tables")]
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    written = (tmp_path / "tables" / "walk.parquet").stat().st_mtime_ns
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert (tmp_path / "tables" / "walk.parquet").stat().st_mtime_ns == written
+    assert CliRunner().invoke(app, ["events", str(tmp_path / "nothing")]).exit_code == 2
+
+
+def test_a_planted_panel_of_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="one of own noise"):
+        planted_panel("noise")
