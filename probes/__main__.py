@@ -6,12 +6,11 @@ What a command needs is imported when it runs: help, `list` and a misspelt comma
 import ast
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from checkpoints import Run
+from probes.opening import Config, FamilyName, Heads, KvHeads, Revisions, Source, failed, opened
 
 app = typer.Typer(
     name="probes",
@@ -20,21 +19,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="When did what happen inside a training run, and how sure are we?",
 )
-
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run directory, Trainer output, a folder of steps, a checkpoint, or hub:owner/name.",
-        show_default=False,
-    ),
-]
-Revisions = Annotated[
-    str | None, typer.Option(help="For hub:owner/name: which revisions, e.g. 'step*'.", show_default=False)
-]
-Heads = Annotated[
-    int | None, typer.Option(help="How many attention heads a layer has, where no config says so.", show_default=False)
-]
 
 
 @app.callback()
@@ -47,6 +31,9 @@ def audit(
     source: Source,
     revisions: Revisions = None,
     heads: Heads = None,
+    kv_heads: KvHeads = None,
+    config: Config = None,
+    family: FamilyName = None,
     tensors: Annotated[
         str | None, typer.Option(help="'all' or 'attention'; attention alone is the default on a hub.")
     ] = None,
@@ -67,7 +54,7 @@ def audit(
         raise typer.BadParameter(f"{tensors!r}: 'all' or 'attention' is expected", param_hint="--tensors")
     if tensors and hashes_only:
         raise typer.BadParameter("it reads no tensors", param_hint="--hashes-only")
-    run = opened(source, revisions, heads)
+    run = opened(source, revisions, heads, kv_heads, config, family)
     try:
         found = audit_hashes(run, progress=True) if hashes_only else audited(run, tensors=tensors, progress=True)
         if output is not None:
@@ -105,6 +92,9 @@ def measure(
     ] = True,
     revisions: Revisions = None,
     heads: Heads = None,
+    kv_heads: KvHeads = None,
+    config: Config = None,
+    family: FamilyName = None,
 ) -> None:
     """Measure every checkpoint of a run: one tidy table, one row per number.
 
@@ -116,7 +106,7 @@ def measure(
     from probes.measuring.partial_results import remove_partial_results
     from probes.measuring.tables import write_table
 
-    run = opened(source, revisions, heads)
+    run = opened(source, revisions, heads, kv_heads, config, family)
     parts = output.with_name(output.name + ".parts")
     try:
         if output.suffix != ".parquet" or output.is_dir():
@@ -288,25 +278,6 @@ def _listed_circuits() -> str:
     assert spec.origin is not None
     text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
     return "\n".join(line[2:] for line in text.splitlines() if line.startswith("    "))
-
-
-def opened(source: str, revisions: str | None, heads: int | None) -> "Run":
-    """The run, or the reason why not and exit code 2."""
-    from checkpoints import open_run
-
-    try:
-        run = open_run(source, revisions=revisions, config={"num_attention_heads": heads} if heads else None)
-    except (OSError, ValueError, ImportError) as error:
-        raise failed(error) from error
-    if not run.steps:
-        raise failed(ValueError(f"{source} has no checkpoints yet"))
-    return run
-
-
-def failed(error: Exception) -> typer.Exit:
-    """Say what is wrong, in one line; exit code 2."""
-    typer.echo(f"error: {error}", err=True)
-    return typer.Exit(2)
 
 
 if __name__ == "__main__":

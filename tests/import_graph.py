@@ -30,6 +30,7 @@ ROOMS = (
     "watch",
     "plot",
     "reporting",
+    "opening",
     "__main__",
 )
 """Of `probes`, in order."""

@@ -17,8 +17,12 @@ from torch import Tensor
 from checkpoints.notebook import in_bytes, told
 
 _BRIDGE = "_original_component."
-WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_forward_module.", _BRIDGE)
-"""What DataParallel, torch.compile, FSDP, Lightning's strategies and TransformerLens' bridge put into names."""
+WRAPPERS = (
+    *("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_forward_module."),
+    _BRIDGE,
+)
+"""What DataParallel, torch.compile, FSDP, activation checkpointing, Lightning's strategies and TransformerLens' bridge
+put into names."""
 
 
 class WeightsError(ValueError):

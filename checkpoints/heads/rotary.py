@@ -60,6 +60,8 @@ def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: i
     """
     if not config.get("model_type") and not any(key in config for key in _KEYS):
         raise ValueError("no config says how positions are rotated")
+    if config.get("use_scaled_rope"):
+        raise ValueError("use_scaled_rope does not say by how much frequencies are stretched")
     if config.get("alibi"):
         raise ValueError("positions are ALiBi's here: added to scores, not rotated")
     if _is_unrotated(config, layer):

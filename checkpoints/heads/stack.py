@@ -16,7 +16,7 @@ from checkpoints.heads.rotary import Rotary, rotary_of
 from checkpoints.heads.weights import HeadCounts, Role, Weight, as_shapes, kv_heads_by_shape
 
 _HARMLESS = re.compile(
-    r"(.*[._])?((masked_)?bias|[qkv]_bias|in_proj_bias|_?b_[QKVO]|mask|IGNORE|inv_freq|sinks?|rotary_(sin|cos))"
+    r"(.*[._])?((masked_)?bias|[qkv]_bias|in_proj_bias|_?b_[QKVO]|mask|IGNORE|inv_freq|sinks?|softmax_offset|learnable_sink_param|rotary_(sin|cos))"
     r"|(rotary_emb|rotary|rope)\..*"
 )
 """Inside an attention module: biases, masks, sinks and tables of positions leave OV and QK as they are."""

@@ -81,7 +81,6 @@ DECODERS = (
     _llama("nanochat", "nanochat", input_norm=None, is_gainless=True, rotary="halves, backwards"),
     _llama("apertus", "apertus", input_norm=_LAYER + "attention_layernorm.weight"),
     _llama("afmoe", "afmoe", output_norm=_AFTER, gate=_GATE, rotary_layers="sliding_attention"),
-    _llama("laguna", "laguna", gate=_MODULE + "g_proj.weight"),
     _llama("hrm", "hrm_text", input_norm=None, is_gainless=True, gate=_GATE),
     _llama("jamba", "jamba", rotary=None),
     _llama("bamba", "bamba", "granitemoehybrid", "minimax"),

@@ -4,6 +4,8 @@ from checkpoints.heads.families.parts import LINEAR_OUT, POST_NORM, fused
 from checkpoints.heads.layout import Family
 from checkpoints.heads.weights import Weight
 
+_HRM = "layers.{layer}.attn.gqkv_proj.weight"
+
 FUSED = (
     Family(
         "gpt2",
@@ -126,5 +128,16 @@ FUSED = (
         model_types=("codegen",),
         input_norm="h.{layer}.ln_1.weight",
         rotary="pairs",
+    ),
+    Family(
+        "hrm saved",  # gates, queries, keys, values; in memory they are apart (hrm)
+        query=Weight(_HRM, "(part head d_head) d_model", 1, parts=4),
+        key=Weight(_HRM, "(part head d_head) d_model", 2, parts=4),
+        value=Weight(_HRM, "(part head d_head) d_model", 3, parts=4),
+        output=Weight("layers.{layer}.attn.o_proj.weight", LINEAR_OUT),
+        model_types=("hrm_text",),
+        is_gainless=True,
+        gate=_HRM,
+        rotary="halves",
     ),
 )

@@ -48,6 +48,7 @@ def _latent(name: str, module: str, *model_types: str, query_down: bool = True, 
 _MODULE = "layers.{layer}.self_attn."
 _TYPES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "axk1", "glm4_moe_lite", "youtu")
 _NOPE = "this model has no positions in its attention"
+_GATE = _MODULE + "linear_gate.weight"
 _SPARSE = (r"indexer\..*",)
 LATENT = (
     _latent("deepseek", _MODULE, *_TYPES, rotary="pairs", extras=_SPARSE),
@@ -58,5 +59,5 @@ LATENT = (
     _latent(
         "bailing lite", _MODULE, "bailing_hybrid", query_down=False, rotary="pairs", gate=_MODULE + "g_proj.weight"
     ),
-    _latent("hy_v4", _MODULE, "hy_v4", rotary="halves", extras=_SPARSE, gate=_MODULE + "gate_proj.weight"),
+    _latent("hy_v4", _MODULE, "hy_v4", rotary="halves", extras=(*_SPARSE, r"gate_proj\.weight"), gate=_GATE),
 )

@@ -1,6 +1,6 @@
 """What other libraries write: TransformerLens, minGPT, Meta, litgpt, torchtune, OLMo, lucidrains, PyTorch itself."""
 
-from checkpoints.heads.families.parts import LINEAR_OUT, Four, fused, linear
+from checkpoints.heads.families.parts import LINEAR_IN, LINEAR_OUT, Four, fused, linear
 from checkpoints.heads.layout import Family
 from checkpoints.heads.weights import Weight
 
@@ -13,6 +13,12 @@ def _per_head(block: str, reads: str, writes: str, kv: str = "") -> Four:
         value=Weight(f"{block}{kv}W_V", reads),
         output=Weight(f"{block}W_O", writes),
     )
+
+
+def _with_fused_pair(query: str, pair: str, output: str) -> Four:
+    """A query, and key and value in one matrix."""
+    key, value = (Weight(pair, "(part head d_head) d_model", part, parts=2) for part in range(2))
+    return Four(query=Weight(query, LINEAR_IN), key=key, value=value, output=Weight(output, LINEAR_OUT))
 
 
 _LENS, _BY_HEAD = "blocks.{layer}.attn.", "head d_model d_head"
@@ -72,18 +78,28 @@ LIBRARIES = (
         input_norm="blocks.{layer}.ln1.weight",
     ),
     Family(
-        "meta",  # Meta's own checkpoints of Llama: dimensions of a head that turn together lie side by side
+        "meta",  # Meta's own checkpoints of Llama, and Mistral's: dimensions that turn together lie side by side
         **linear("layers.{layer}.attention.", "wq.weight", "wk.weight", "wv.weight", "wo.weight"),
-        model_types=("llama",),
+        any_model_type=True,
         input_norm="layers.{layer}.attention_norm.weight",
         rotary="pairs",
+        extras=(r"inner_attention\..*",),
     ),
     Family(
         "torchtune",
         **linear("layers.{layer}.attn.", "q_proj.weight", "k_proj.weight", "v_proj.weight", "output_proj.weight"),
         any_model_type=True,
-        unfoldable="torchtune's norms differ from model to model",
+        unfoldable="norms of torchtune's models differ from model to model",
         unrotatable="torchtune's configs do not say how positions are rotated",
+        extras=(r"pos_embeddings\..*", r"[qk]_norm\.scale"),
+    ),
+    Family(
+        "olmo-core",
+        **linear("blocks.{layer}.attention.", "w_q.weight", "w_k.weight", "w_v.weight", "w_out.weight"),
+        any_model_type=True,
+        unfoldable="norms of olmo-core's models differ from model to model",
+        unrotatable="olmo-core's configs were not compared",
+        extras=(r"[qk]_norm\.weight",),
     ),
     Family(
         "litgpt",  # all queries, then all keys, then all values
@@ -111,5 +127,30 @@ LIBRARIES = (
         any_model_type=True,
         unfoldable="torch.nn.MultiheadAttention does not say which norm stands before it",
         head_counts=("nhead",),
+    ),
+    Family(
+        "torch, other widths",  # the same with kdim or vdim: keys and values of another stream
+        **linear("", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"),
+        any_model_type=True,
+        unfoldable="torch.nn.MultiheadAttention does not say which norm stands before it",
+        head_counts=("nhead",),
+        crosses=True,
+    ),
+    *(
+        Family(
+            f"lucidrains {kind}{name}",  # also x-transformers, wherever it stands
+            **four,
+            any_model_type=True,
+            input_norm="norm.weight",
+            head_counts=("heads",),
+            crosses=True,
+            extras=(r"norm\.gamma", r"norm\.beta"),
+        )
+        for output, name in (("to_out.weight", ""), ("to_out.0.weight", ", nested"))
+        for kind, four in (
+            ("qkv", fused("to_qkv.weight", "(part head d_head) d_model", output)),
+            ("q, k, v", linear("", "to_q.weight", "to_k.weight", "to_v.weight", output)),
+            ("q, kv", _with_fused_pair("to_q.weight", "to_kv.weight", output)),
+        )
     ),
 )

@@ -6,6 +6,7 @@ NO_ATTENTION = ("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "fnet")
 REFUSED = {
     "diffllama": "its heads pair up, a head is the difference of two patterns that read the values of both",
     "jetmoe": "its queries and outputs are chosen among experts, token by token",
+    "laguna": "what its heads write is multiplied by a number that depends on the data and is not between 0 and 1",
     "beam": "its queries are multiplied by a number that depends on the position",
     "deepseek_v4": "its keys are its values, compressed over several tokens, and outputs are mixed in groups of heads",
     "axk2": "its norms have networks of their own and its queries and gates are fused behind a down-projection",

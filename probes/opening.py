@@ -1,0 +1,90 @@
+"""How the commands open a run: the options that say what no config says, the same for `measure` and `audit`."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from checkpoints import Run
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run directory, Trainer output, a folder of steps, a checkpoint, or hub:owner/name.",
+        show_default=False,
+    ),
+]
+Revisions = Annotated[
+    str | None, typer.Option(help="For hub:owner/name: which revisions, e.g. 'step*'.", show_default=False)
+]
+Heads = Annotated[
+    int | None, typer.Option(help="How many attention heads a layer has, where no config says so.", show_default=False)
+]
+KvHeads = Annotated[int | None, typer.Option(help="How many key and value heads they share.", show_default=False)]
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="What a config says or should say; again for more, dots for keys within keys.",
+        show_default=False,
+    ),
+]
+FamilyName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="How attention weights are stored: a known family, or a .toml or .json file that describes one.",
+        show_default=False,
+    ),
+]
+
+
+def opened(
+    source: str,
+    revisions: str | None,
+    heads: int | None,
+    kv_heads: int | None = None,
+    config: list[str] | None = None,
+    family: str | None = None,
+) -> "Run":
+    """The run, or the reason why not and exit code 2."""
+    from checkpoints import open_run
+    from checkpoints.heads.described import family_from
+
+    try:
+        given = settings(config or [])
+        given |= {"num_attention_heads": heads} if heads else {}
+        given |= {"num_key_value_heads": kv_heads} if kv_heads else {}
+        described = family_from(family) if family else None
+        run = open_run(source, revisions=revisions, config=given or None, family=described)
+    except (OSError, ValueError, ImportError) as error:
+        raise failed(error) from error
+    if not run.steps:
+        raise failed(ValueError(f"{source} has no checkpoints yet"))
+    return run
+
+
+def settings(given: list[str]) -> dict[str, Any]:
+    """KEY=VALUE as a config: values are JSON where they can be, text where not."""
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip(". "):
+            raise ValueError(f"--config {text!r}: KEY=VALUE is expected, such as num_attention_heads=12")
+        *outer, last = key.strip().split(".")
+        place = found
+        for step in outer:
+            place = place.setdefault(step, {})
+        try:
+            place[last] = json.loads(value)
+        except ValueError:
+            place[last] = value
+    return found
+
+
+def failed(error: Exception) -> typer.Exit:
+    """Say what is wrong, in one line; exit code 2."""
+    typer.echo(f"error: {error}", err=True)
+    return typer.Exit(2)
