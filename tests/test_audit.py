@@ -1,5 +1,6 @@
 """Every fault planted in the weights is found at its step, and twenty healthy runs are left alone."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,13 @@ def test_a_fault_in_part_of_a_transformer_is_found_where_it_is_and_condemns_noth
 
 def judged(series):
     return judge({step: {n: fingerprint(t, "model") for n, t in tensors.items()} for step, tensors in series.items()})
+
+
+@pytest.mark.parametrize("law", [lambda step: 1.0 + step, lambda step: 1 + math.log1p(step), lambda step: step**-0.5])
+def test_matrices_that_all_grow_by_one_law_are_not_taken_for_scaled(law):
+    matrices = {f"layers.{n}.weight": torch.randn(16, 16, generator=torch.Generator().manual_seed(n)) for n in range(6)}
+    series = {step: {name: law(step) * m for name, m in matrices.items()} for step in (1, 3, 10, 30, 100, 300, 1000)}
+    assert not [fault for fault in judged(series) if fault.kind == "scaled"]
 
 
 def test_a_small_adapter_merged_between_distant_steps_is_not_seen():

@@ -78,16 +78,16 @@ def _scaled(series: Series) -> list[Fault]:
     if len(names) < 4 or len(steps) < 5:
         return []
     logs = np.log([[max(series[step][name].norm, 1e-300) for name in names] for step in steps])
-    bends = logs[1:-1] - (logs[:-2] + logs[2:]) / 2  # [step, matrix]
-    middle = np.median(bends, axis=1)
+    over = np.stack([logs[1:-1] - logs[:-2], logs[1:-1] - logs[2:]])  # [neighbour, step, matrix]
+    bends = over.mean(0)
+    middle, sides = np.median(bends, axis=1), np.median(over, axis=2)
     spread = np.quantile(np.abs(bends - middle[:, None]), 0.8, axis=1)
     faults = []
     for i, (bend, width) in enumerate(zip(middle, spread, strict=True)):
         neighbours = [abs(middle[j]) for j in (i - 1, i + 1) if 0 <= j < len(middle)]  # bent back by half of it
-        if abs(bend) > max(SCALED, *neighbours) and width < ALIKE * abs(bend):
-            evidence = (
-                f"its matrices are {np.exp(bend):.3f} times as large as between steps {steps[i]} and {steps[i + 2]}"
-            )
+        stands_out = bool(np.all(sides[:, i] * np.sign(bend) > SCALED))  # from both: growth, however fast, does not
+        if stands_out and abs(bend) > max(neighbours) and width < ALIKE * abs(bend):
+            evidence = f"its matrices are {np.exp(bend):.3f} times as large as at steps {steps[i]} and {steps[i + 2]}"
             faults.append(Fault(steps[i + 1], "scaled", evidence))
     return faults
 
