@@ -104,6 +104,7 @@ VISION = (
         qkv="attn.qkv.weight",
         output="attn.proj.weight",
         norm="norm1.weight",
+        needs_model_type=True,  # after h.{layer}. these are litgpt's names, of fewer keys than queries perhaps
     ),
 )
 
