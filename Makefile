@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help rooms demo test test-fast lint bench figures clean
+.PHONY: help rooms demo test test-fast test-lowest lint bench figures clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -36,6 +36,13 @@ test: $(READY)  ## set-up and all tests
 test-fast: $(READY)  ## the tests that take seconds, without the run-time type checks that `make test` has
 	$(BIN)/python -m pytest -o addopts='-q --strict-markers' -n auto --dist loadgroup -m 'not slow'
 
+test-lowest:  ## the mathematics, tables and runs with the lowest versions that pyproject.toml allows, in .venv-lowest
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt . 'pytest>=8' hypothesis beartype
+	.venv-lowest/bin/python -m pytest -o addopts='-q --strict-markers' tests/test_find_transitions.py tests/test_series.py \
+		tests/test_tables.py tests/test_towers_and_stages.py tests/test_run_directory.py tests/test_spectra.py tests/test_grams.py
+	.venv-lowest/bin/probes list
+
 rooms: $(READY)  ## who imports whom inside probes, room by room
 	$(BIN)/python -m tests.import_graph
 
@@ -49,4 +56,4 @@ bench: $(READY)  ## speed, as ratios side by side in one run
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .pytest_cache .ruff_cache .hypothesis
