@@ -4,6 +4,7 @@ Found by running the layer that the module is in and seeing what flows where. A 
 normalised vector with, measured and not read: some keep 1 + w.
 """
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -39,7 +40,9 @@ def folded(model: nn.Module, truth: Truth) -> tuple[Tensor, Tensor] | None:
 def at_offset(model: nn.Module, truth: Truth) -> Tensor | None:
     """QK between a query and the key `OFFSET` positions before it, rotated as the model does it."""
     positions = torch.arange(TOKENS)[None]
-    for rotation in [*_rotations(model, truth, positions), truth.call.rotation]:
+    is_plain = False
+    rotations = _rotations(model, truth, positions)
+    for rotation in [*rotations, truth.call.rotation]:
         call = replace(truth.call, rotation=rotation, positions=positions)
         try:
             with no_norms(truth.module):
@@ -50,12 +53,13 @@ def at_offset(model: nn.Module, truth: Truth) -> Tensor | None:
         turned = query @ key.repeat_interleave(len(query) // len(key), 0).mT
         if not torch.allclose(turned, truth.qk, atol=1e-6 * float(truth.qk.abs().max())):
             return turned
-    return None
+        is_plain = is_plain or any(rotation is one for one in rotations)
+    return truth.qk if is_plain else None  # a layer that rotates nothing, whatever it is given
 
 
-def gain_of(norm: nn.Module) -> Tensor | None:
-    """What a norm multiplies with; None for what is no RMSNorm and no LayerNorm."""
-    sizes = [p.shape[-1] for p in norm.parameters()]
+def gain_of(norm: nn.Module, size: int | None = None) -> Tensor | None:
+    """What a norm multiplies with; None for what is no RMSNorm and no LayerNorm. Without weights it has that size."""
+    sizes = [p.shape[-1] for p in norm.parameters()] or ([size] if size else [])
     if not sizes:
         return None
     vectors = 1e3 * torch.randn(2, sizes[0], generator=torch.Generator().manual_seed(3)).double()
@@ -87,7 +91,7 @@ def _around(model: nn.Module, truth: Truth) -> tuple[Tensor | None, Tensor | Non
     hooks += [n.register_forward_hook(lambda m, a, o: seen.update({m: (a, o)})) for n in norms]
     try:
         if not any(
-            _runs(replace(way, width=truth.call.width), seen, truth.module)
+            _runs(replace(way, width=truth.call.width, rotation=truth.call.rotation), seen, truth.module)
             for way in ways(layer, False, truth.call.dtype)
         ):
             return None
@@ -99,7 +103,7 @@ def _around(model: nn.Module, truth: Truth) -> tuple[Tensor | None, Tensor | Non
     written = output[0] if isinstance(output, tuple) else output
     before = [n for n in norms if n in seen and any(seen[n][1] is x for x in read)]
     after = [n for n in norms if n in seen and seen[n][0] and seen[n][0][0] is written and not truth.adds_input]
-    gains = [gain_of(found[0]) if found else None for found in (before, after)]
+    gains = [gain_of(found[0], truth.call.width) if found else None for found in (before, after)]
     if any(found and gain is None for found, gain in zip((before, after), gains, strict=True)):
         return None
     return gains[0], gains[1]
@@ -121,11 +125,12 @@ def _layer_of(model: nn.Module, path: str) -> nn.Module:
 
 
 def _rotations(model: nn.Module, truth: Truth, positions: Tensor) -> list[Any]:
-    """What the rotary modules of the model make of positions, the nearest to this attention first."""
-    kinds = [(p, m) for p, m in model.named_modules() if "rotary" in type(m).__name__.lower()]
+    """What the rotary modules of the model make of positions, the nearest to this attention first; None without any."""
+    kinds = [(p, m) for p, m in model.named_modules() if re.search("rotary|rope", type(m).__name__, re.IGNORECASE)]
     kinds.sort(key=lambda item: -len(_common(item[0], truth.path)))
-    layer_type = getattr(_layer_of(model, truth.path), "attention_type", None)
-    layer_type = getattr(truth.module, "layer_type", None) or layer_type
+    if not kinds:
+        return [None]
+    layer_type = _layer_type(model, truth)
     found = []
     for _, rotary in kinds:
         for extra in ([layer_type], []) if layer_type else ([],):
@@ -137,6 +142,19 @@ def _rotations(model: nn.Module, truth: Truth, positions: Tensor) -> list[Any]:
             except Exception:  # not called like this
                 continue
     return found
+
+
+def _layer_type(model: nn.Module, truth: Truth) -> str | None:
+    """What kind of layer it is, where rotations differ by that."""
+    for owner in (truth.module, _layer_of(model, truth.path)):
+        for name in ("layer_type", "attention_type"):
+            if isinstance(found := getattr(owner, name, None), str):
+                return found
+    kinds, number = (
+        getattr(getattr(truth.module, "config", None), "layer_types", None),
+        truth.module.__dict__.get("layer_idx"),
+    )
+    return kinds[number] if kinds and isinstance(number, int) and number < len(kinds) else None
 
 
 def _common(first: str, second: str) -> str:

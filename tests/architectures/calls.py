@@ -132,7 +132,7 @@ def _arguments(call: Call, tokens: Tensor, others: Tensor) -> dict[str, Any]:
         elif name in ("attention_mask", "mask", "attn_mask"):
             found[name] = call.mask
         elif (
-            name == "position_ids"
+            name in ("position_ids", "shared_kv_states")
             or (name == "position_bias" and call.alibi is not None)
             or (is_needed and name in known)
         ):

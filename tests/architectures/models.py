@@ -54,6 +54,11 @@ _add("""
     falcon_mamba rwkv xlstm
 """)
 _with("mamba2", num_heads=8, head_dim=8)
+_with("helium", head_dim=8)
+_with("jamba", attn_layer_period=2, attn_layer_offset=1)
+_with("bamba", attn_layer_indices=[1])
+_with("granitemoehybrid", layer_types=["mamba", "attention"])
+_with("recurrent_gemma", block_types=["recurrent", "attention"])
 _with("gemma3n_text", num_kv_shared_layers=0)
 _with("zamba2", layers_block_type=["linear_attention", "hybrid"])
 # encoders of text
@@ -78,6 +83,8 @@ _add("""
     timesformer swin segformer pvt hiera resnet wav2vec2 hubert wavlm wav2vec2-bert wav2vec2-conformer
     audio-spectrogram-transformer sam
 """)
+_add("data2vec-audio")
+_with("wav2vec2, norm before", do_stable_layer_norm=True)
 # several towers
 _add("""
     clip clip_text_model clip_vision_model siglip siglip2 altclip chinese_clip blip owlvit llava llava_next

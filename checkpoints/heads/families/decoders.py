@@ -190,7 +190,7 @@ DECODERS = (
     Family(
         "xlm",
         **linear("attentions.{layer}.", "q_lin.weight", "k_lin.weight", "v_lin.weight", "out_lin.weight"),
-        model_types=("xlm",),
+        model_types=("xlm", "flaubert"),
         unfoldable=POST_NORM,
     ),
     Family(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from checkpoints.heads.families.encoders import bert
-from checkpoints.heads.families.parts import fused, linear, projections
+from checkpoints.heads.families.parts import POST_NORM, fused, linear, projections
 from checkpoints.heads.layout import Family
 
 _PARTS = "(part head d_head) d_model"
@@ -58,10 +58,17 @@ VISION = (
     _clip("pixtral vision", "pixtral", module="attention.", output="o_proj.weight", norm="attention_norm.weight"),
     Family(
         "wav2vec2",
-        model_types=("wav2vec2", "hubert", "data2vec-audio"),
+        model_types=("wav2vec2", "hubert"),
         **projections("attention.", "out_proj.weight"),
         input_norm="layer_norm.weight",
         pre_norm_setting="do_stable_layer_norm",
+    ),
+    Family(
+        "data2vec-audio",
+        **projections("attention.", "out_proj.weight"),
+        model_types=("data2vec-audio",),
+        needs_model_type=True,
+        unfoldable=POST_NORM,
     ),
     Family(
         "wav2vec2-bert",
