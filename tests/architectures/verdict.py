@@ -59,7 +59,6 @@ def judge(architecture: str, model: Any, folder: Path) -> Verdict:
     except ValueError as error:
         return Verdict(architecture, "refused", reason=shortened(str(error), folder))
     found = truths(model)
-    known = [truth for truth in found if isinstance(truth, Truth)]
     matched = {layer: _module_of(layout.names(layer), checkpoint, found) for layer in layout.layers}
     errors: dict[str, float] = {}
     faults: list[str] = []
@@ -74,7 +73,8 @@ def judge(architecture: str, model: Any, folder: Path) -> Verdict:
     errors = {name: error for name, error in errors.items() if not isnan(error)}
     wrong = [f"{name} is off by {error:.2g}" for name, error in errors.items() if error > TOLERANCE]
     towers = ", ".join(dict.fromkeys(getattr(layer, "tower", "") for layer in layout.layers)) or "one"
-    unread = [t.path for t in known if t not in [m for m in matched.values() if isinstance(m, Truth)]]
+    taken = {module.path for module in matched.values() if module is not None}
+    unread = [module.path for module in found if module.path not in taken]
     gated = any(truth.is_gated for truth in matched.values() if isinstance(truth, Truth))
     silent = [
         what
@@ -85,7 +85,7 @@ def judge(architecture: str, model: Any, folder: Path) -> Verdict:
     status = "SILENT" if silent and status in ("partly", "exact") else status
     notes = [*wrong, *faults[:2], *unproved]
     if unread:
-        notes.append(f"{len(unread)} of {len(known)} attention modules not read: {_pattern(unread)}")
+        notes.append(f"{len(unread)} of {len(found)} attention modules not read: {_pattern(unread)}")
     if gated:
         notes.append("gates open")
     return Verdict(
