@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from probes.opening import Config, FamilyName, Heads, KvHeads, Revisions, Source, failed, opened
+from probes.opening import Config, FamilyName, Heads, KvHeads, Metrics, Revisions, Source, Steps, failed, opened
 
 app = typer.Typer(
     name="probes",
@@ -34,6 +34,8 @@ def audit(
     kv_heads: KvHeads = None,
     config: Config = None,
     family: FamilyName = None,
+    steps: Steps = None,
+    metrics: Metrics = None,
     tensors: Annotated[
         str | None, typer.Option(help="'all' or 'attention'; attention alone is the default on a hub.")
     ] = None,
@@ -54,7 +56,7 @@ def audit(
         raise typer.BadParameter(f"{tensors!r}: 'all' or 'attention' is expected", param_hint="--tensors")
     if tensors and hashes_only:
         raise typer.BadParameter("it reads no tensors", param_hint="--hashes-only")
-    run = opened(source, revisions, heads, kv_heads, config, family)
+    run = opened(source, revisions, heads, kv_heads, config, family, steps, metrics)
     try:
         found = audit_hashes(run, progress=True) if hashes_only else audited(run, tensors=tensors, progress=True)
         if output is not None:
@@ -95,6 +97,8 @@ def measure(
     kv_heads: KvHeads = None,
     config: Config = None,
     family: FamilyName = None,
+    steps: Steps = None,
+    metrics: Metrics = None,
 ) -> None:
     """Measure every checkpoint of a run: one tidy table, one row per number.
 
@@ -106,7 +110,7 @@ def measure(
     from probes.measuring.partial_results import remove_partial_results
     from probes.measuring.tables import write_table
 
-    run = opened(source, revisions, heads, kv_heads, config, family)
+    run = opened(source, revisions, heads, kv_heads, config, family, steps, metrics)
     parts = output.with_name(output.name + ".parts")
     try:
         if output.suffix != ".parquet" or output.is_dir():

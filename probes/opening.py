@@ -17,7 +17,16 @@ Source = Annotated[
     ),
 ]
 Revisions = Annotated[
-    str | None, typer.Option(help="For hub:owner/name: which revisions, e.g. 'step*'.", show_default=False)
+    str | None,
+    typer.Option(help="Which revisions of a hub, or folders, e.g. 'step*' or 'stage1-*'.", show_default=False),
+]
+Steps = Annotated[
+    str | None,
+    typer.Option(help="Where the step stands in the names, e.g. 'model_{step}.pth', or a regex.", show_default=False),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="What was logged: a CSV, JSONL, parquet or event file.", show_default=False),
 ]
 Heads = Annotated[
     int | None, typer.Option(help="How many attention heads a layer has, where no config says so.", show_default=False)
@@ -48,6 +57,8 @@ def opened(
     kv_heads: int | None = None,
     config: list[str] | None = None,
     family: str | None = None,
+    steps: str | None = None,
+    metrics: str | None = None,
 ) -> "Run":
     """The run, or the reason why not and exit code 2."""
     from checkpoints import open_run
@@ -58,7 +69,9 @@ def opened(
         given |= {"num_attention_heads": heads} if heads else {}
         given |= {"num_key_value_heads": kv_heads} if kv_heads else {}
         described = family_from(family) if family else None
-        run = open_run(source, revisions=revisions, config=given or None, family=described)
+        run = open_run(
+            source, revisions=revisions, config=given or None, family=described, steps=steps, metrics=metrics
+        )
     except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error
     if not run.steps:

@@ -86,3 +86,18 @@ def test_names_that_count_something_else_than_the_recorded_step_are_no_fault(tmp
         content = {"model": healthy(EVEN_RUN)[60 * epoch], "global_step": 1200 * (epoch + 1)}
         torch.save(content, tmp_path / f"epoch_{epoch}.pt")
     assert audit(open_run(tmp_path)).is_sound
+
+
+def test_a_flipped_bit_in_a_large_record_of_a_torch_file_is_seen_by_its_checksum(tmp_path):
+    """Reading does not compare the checksum of large records, which would cost as much again; the audit does."""
+    for step in (1, 2, 3):
+        torch.save(
+            {"w": torch.randn(300, 300, generator=torch.Generator().manual_seed(step))}, tmp_path / f"step{step}.pt"
+        )
+    damaged = bytearray((tmp_path / "step2.pt").read_bytes())
+    place = len(damaged) // 2
+    damaged[place] ^= 1
+    (tmp_path / "step2.pt").write_bytes(damaged)
+    found = audit(open_run(tmp_path))
+    assert {fault.step: fault.kind for fault in found.faults if fault.kind == "unreadable"} == {2: "unreadable"}
+    assert "step2.pt" in found.condemned[2]

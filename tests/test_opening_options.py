@@ -107,3 +107,12 @@ def test_settings_are_json_where_they_can_be_and_dots_lead_inside():
     }
     with pytest.raises(ValueError, match="--config 'n_heads': KEY=VALUE is expected"):
         settings(["n_heads"])
+
+
+def test_where_the_step_stands_in_the_names_is_said_on_the_command_line(tmp_path):
+    for name in ("a-3-of-9.pt", "a-5-of-7.pt"):
+        torch.save({"w": torch.randn(4, 4)}, tmp_path / name)
+    asked = ["measure", str(tmp_path), "--circuits", "matrices", "--probes", "norm", "-o", str(tmp_path / "t.parquet")]
+    result = CliRunner().invoke(app, [*asked, "--steps", r"a-(\d+)-of-\d+\.pt", "--no-audit"])
+    assert result.exit_code == 0, result.output
+    assert probes.read_table(tmp_path / "t.parquet")["step"].unique().tolist() == [3, 5]

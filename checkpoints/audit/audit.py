@@ -157,6 +157,8 @@ def _read(entry: Entry, names: list[str] | None) -> Fault | tuple[int | None, Fi
         checkpoint = entry.open()
         if names is not None:
             checkpoint.prefetch([name for name in names if name in checkpoint])
+        elif not checkpoint.is_remote:
+            checkpoint.verify()
         recorded = entry.recorded_step() if entry.recorded_step else checkpoint.recorded_step
         return recorded, fingerprints(checkpoint, names)
     except (OSError, ValueError, RuntimeError, TypeError) as error:
