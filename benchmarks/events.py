@@ -95,17 +95,17 @@ def emergence(path: str) -> None:
     run = checkpoints.open_run(path)
     metrics, table = run.metrics, probes.measure(run)
     behaviour = next(name for name in EMERGENCE if name in metrics.columns)
-    values = metrics[behaviour].dropna().rolling(25, center=True, min_periods=1).mean()
-    step, top = int(values.index[int(np.argmax(values.to_numpy() > values.iloc[-1] / 2))]), float(values.iloc[-1])
-    logged = metrics[[name for name in metrics.columns if not str(name)[-1].isdigit()]]
+    known = pd.Series(metrics[behaviour]).dropna()
+    smooth = pd.Series(known.rolling(25, center=True, min_periods=1).mean())
+    top = float(smooth.iloc[-1])
+    step = int(smooth.index.to_numpy()[int(np.argmax(smooth.to_numpy() > top / 2))])
+    logged = metrics.loc[:, [name for name in metrics.columns if not str(name)[-1].isdigit()]]
     events = probes.find_events(table, logged)
     there = events.loc[np.abs(np.log(events["step"] / max(step, 1))) < NEAR]
     print(f"{run.name}: {behaviour} ends at {top:.2f}, half of that at step {step}")
-    for _, row in there.iterrows():
-        heads = ", ".join(row["members"]) or "no heads"
-        print(
-            f"  {row['step']:.0f} ({row['low']:.0f}-{row['high']:.0f}) {row['circuit']} {row['probe']}: {heads}; q {row['q_value']:.1g}"
-        )
+    for row in there.to_dict("records"):
+        where = f"{row['step']:.0f} ({row['low']:.0f}-{row['high']:.0f}) {row['circuit']} {row['probe']}"
+        print(f"  {where}: {', '.join(row['members']) or 'no heads'}; q {row['q_value']:.1g}")
     if there.empty:
         print("  no event there")
     prefix = EMERGENCE[behaviour]
