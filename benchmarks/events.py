@@ -18,7 +18,7 @@ import probes
 from probes.events.planted import KINDS, SCHEDULES, planted_panel
 
 PANELS = 20
-SEED = 2031
+SEED = 2041
 PLANTED = ((0.3, 3.0), (0.05, 6.0), (1.0, 2.0))
 """Share of the heads that move, and by how many standard deviations of their noise."""
 
