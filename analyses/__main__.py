@@ -1,6 +1,7 @@
 """`python -m analyses [NAME ...]`: redraw the figures and judge the claims; without a name, all of them."""
 
 import importlib
+import shutil
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,8 @@ from analyses.registry import GROUPS, PAPERS, SIZES, chosen_pages, description, 
 from analyses.tools.page import Page, write_html, write_markdown
 
 _HELP = "Redraw the figures of the papers and judge each claim. The groups and their pages:\n\n" + "\n\n".join(
-    f"\b\n{name} (paper {group.paper})\n" + "\n".join(f"  {page:<21} {line}" for page, line in group.pages.items())
+    f"\b\n{name} ({'our own promises' if group.paper == 'own' else f'paper {group.paper}'})\n"
+    + "\n".join(f"  {page:<21} {line}" for page, line in group.pages.items())
     for name, group in GROUPS.items()
 )  # \b: click leaves the lines of this paragraph as they are
 
@@ -27,7 +29,7 @@ def main(
         str | None,
         typer.Option(
             help="toy (seconds a page), quick (the linear head two minutes in all, icl_emergence eight, grokking and live_monitor four each, "
-            "each other paper two or three), paper (ten minutes for the linear head, longer for the rest). Quick, if not said."
+            "each other paper two or three, calibration ten), paper (ten minutes for the linear head, longer for the rest). Quick, if not said."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
@@ -56,7 +58,11 @@ def main(
         raise typer.BadParameter(f"{size!r}: one of {', '.join(SIZES)} is expected", param_hint="--size")
     for name in groups:
         typer.echo(f"Group {name}, size {GROUPS[name].size}")
-        _report(list(GROUPS[name].pages), GROUPS[name].size, out / name, runs, GROUPS[name].verdicts_file)
+        pages = list(GROUPS[name].pages)
+        _report(pages, GROUPS[name].size, out / name, runs, GROUPS[name].verdicts_file)
+        for file, path in GROUPS[name].ships.items():
+            made = next(out / name / page / file for page in pages if (out / name / page / file).exists())
+            shutil.copyfile(made, Path(__file__).parents[1] / path)
     if not committed:
         _report(pages, size or "quick", out, runs, verdicts)
 

@@ -7,8 +7,8 @@ tests find it.
 """
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SIZES = ("toy", "quick", "paper")
@@ -16,7 +16,10 @@ SIZES = ("toy", "quick", "paper")
 
 @dataclass(frozen=True)
 class Paper:
-    """Who wrote it, its title, a note on the words used in its pages, and the folder of `analyses` that has them."""
+    """Who wrote it, its title, a note on the words used in its pages, and the folder of `analyses` that has them.
+
+    Under the key "own" are promises of this project rather than claims of a paper.
+    """
 
     authors: str
     title: str
@@ -56,17 +59,27 @@ PAPERS = {
         "ψ is the context length and Λ the strength of a task. Exponents are given with 95 % intervals of the fit.",
         "paper_004_sparse_tasks",
     ),
+    "own": Paper(
+        "this project",
+        "what find_transitions promises",
+        "Shares are given with 95 % intervals (Clopper-Pearson); the seeds they are judged on were used for nothing else.",
+        "calibration",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Group:
-    """Pages of one paper that are judged together. size is that of the committed verdicts."""
+    """Pages of one paper that are judged together. size is that of the committed verdicts.
+
+    ships are files of the pages that are committed as well: where each goes, from the root of the project.
+    """
 
     paper: str
     pages: dict[str, str]
     verdicts: str = "VERDICTS.md"
     size: str = "quick"
+    ships: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def verdicts_file(self) -> Path:
@@ -130,6 +143,14 @@ GROUPS = {
         {
             "sparse_solution": "Fig 2 of paper 004: how many sparse tasks are learned",
             "sparse_scaling": "Figs 3, 4: scaling laws of time, size, data and compute",
+        },
+    ),
+    "calibration": Group(
+        "own",
+        {"calibration": "how often find_transitions is right: series with known truth, beside its peers"},
+        ships={
+            "calibration.csv": "probes/series/calibration.csv",
+            "CALIBRATION.md": "analyses/calibration/CALIBRATION.md",
         },
     ),
 }

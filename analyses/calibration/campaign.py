@@ -5,6 +5,7 @@ once for each release. A release is the version and a fingerprint of the detecto
 """
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,9 @@ LOOSE = 0.5
 def detect(case: Case) -> pd.DataFrame:
     """`find_transitions` at its default alpha; at .5 where p-values are what is judged."""
     alpha = LOOSE if case.cell.startswith("reliability/") else ALPHA
-    return probes.find_transitions(case.values, case.steps, alpha=alpha, interventions=case.shape.interventions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that little could be searched: kept, as `searched`
+        return probes.find_transitions(case.values, case.steps, alpha=alpha, interventions=case.shape.interventions)
 
 
 def run_campaign(

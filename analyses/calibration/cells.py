@@ -40,7 +40,7 @@ NOISE_GROUPS = {"uncorrelated": ("white", "sgd", "spiky"), "correlated": ("ar .5
 COUNTS = {
     #         level, longer, per null kind, per family, benign, dips, power, per point of a curve, SGD seeds
     "toy": (2, 1, 1, 1, 1, 1, 2, 1, 1),
-    "quick": (200, 60, 10, 5, 30, 12, 60, 20, 6),
+    "quick": (150, 40, 10, 5, 20, 12, 60, 12, 4),
     "paper": (1000, 300, 50, 25, 150, 60, 300, 100, 30),
 }
 
@@ -87,7 +87,7 @@ def cells(size: str = "quick", seeds: str = "judging") -> list[Cell]:
     found = [_level(n, rho, spacing, level) for n in SHORT for spacing in ("uniform", "log-spaced") for rho in RHOS]
     found += [_level(154, rho, "pythia", level) for rho in RHOS]
     found += [_level(n, rho, spacing, longer) for n in LONGER for spacing in ("uniform", "log-spaced") for rho in RHOS]
-    found += [_level(n, rho, "uniform", kind * 10, "reliability") for n in (50, 200, 2000) for rho in RHOS]
+    found += [_level(n, rho, "uniform", kind * 6, "reliability") for n in (50, 200, 2000) for rho in RHOS]
     found += [_quiet(schedule, group, kind) for schedule in SCHEDULES for group in NOISE_GROUPS]
     found += [_benign(name, benign) for name in BENIGN]
     found += [_truth(schedule, group, family, seeds) for schedule in SCHEDULES for group in NOISE_GROUPS]
@@ -96,6 +96,9 @@ def cells(size: str = "quick", seeds: str = "judging") -> list[Cell]:
     found += [_noisier(schedule, size, point) for schedule in LONG for size in (0.01, 0.03, 0.1, 0.3, 0.6)]
     found += [_closer(schedule, ratio, point) for schedule in LONG for ratio in (1.5, 2.0, 3.0, 5.0)]
     found += [_fewer(n, spacing, point) for n in (20, 40, 80, 160, 320, 1000) for spacing in ("uniform", "log-spaced")]
+    if size == "toy":  # a few cells of every part
+        kept = [cell for cell in found if cell.part not in ("quiet", "truth")][::8]
+        found = kept + [cell for cell in found if cell.part in ("quiet", "truth") and "log50" in cell.name]
     return [*found, _sgd(sgd, seeds, 600 if size == "toy" else 4000)]
 
 

@@ -79,6 +79,8 @@ def comparison(
     for schedule in SCHEDULES:
         for group in NOISE_GROUPS:
             null_name, truth_name = f"quiet/{schedule}/{group}", f"truth/{schedule}/{group}"
+            if null_name not in judging:
+                continue
             nulls = [o for o in ours if o.cell == null_name and (walks or o.family != WALK)]
             truths = [o for o in ours if o.cell == truth_name]
             alarms = sum(bool(o.claims) for o in ours_tuning if o.cell == null_name and (walks or o.family != WALK))

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from analyses.calibration.cells import LONGER, RHOS, SHORT
 from analyses.calibration.compare import Compared, pooled
-from analyses.calibration.measures import P_LEVELS
+from analyses.calibration.measures import P_LEVELS, value_of
 from analyses.calibration.sampling import LONG, SCHEDULES
 from analyses.tools.draw import panels
 
@@ -36,15 +36,6 @@ def draw(now: pd.DataFrame, before: pd.DataFrame, compared: Sequence[Compared]) 
     _limits(axes[1, 1], now, before)
     _reliability(axes[1, 2], now)
     return figure
-
-
-def value_of(table: pd.DataFrame, measure: str, where: str) -> tuple[float, float, float]:
-    """A measure with its interval; NaN where it was not measured."""
-    found = table[(table["measure"] == measure) & (table["where"] == where)]
-    if not len(found):
-        return np.nan, np.nan, np.nan
-    row = found.iloc[0]
-    return float(row["value"]), float(row["low"]), float(row["high"])
 
 
 def _recall_places() -> list[str]:
@@ -107,7 +98,7 @@ def _peers(ax: Axes, compared: Sequence[Compared]) -> None:
     ax.hlines(y, [row.recall.low for row in rows], [row.recall.high for row in rows], color="#444")
     for k, row in zip(y, rows, strict=True):
         says = f"  alarms {row.alarms.value:.3f}, precision {row.precision.value:.2f}"
-        ax.text(max(row.recall.high, 0.02), k, says, va="center", fontsize=8)
+        ax.text(max(row.recall.high, 0.02), float(k), says, va="center", fontsize=8)
     ax.set_yticks(y, [row.method.replace(" (", "\n(") for row in rows], fontsize=8)
     ax.set(
         xlim=(0, 1.25),

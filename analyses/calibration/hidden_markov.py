@@ -17,7 +17,7 @@ import numpy as np
 from analyses.calibration.cells import Case
 from analyses.calibration.peers import Finding, Levels, binned
 
-BINS = 60
+BINS = 100
 STATES = 5
 ROUNDS = 15
 PENALTIES = np.geomspace(0.25, 200, 25)
@@ -82,7 +82,7 @@ def _resampled(case: Case) -> tuple[np.ndarray, np.ndarray]:
 
 def _features(values: np.ndarray) -> np.ndarray:
     """Level, slope and roughness [bins, features]."""
-    smooth = np.convolve(np.pad(values, 2, mode="edge"), np.ones(5) / 5, mode="valid")
+    smooth = np.convolve(np.pad(values, 1, mode="edge"), np.ones(3) / 3, mode="valid")
     columns = [values, np.gradient(smooth), np.log(np.abs(values - smooth) + 1e-3 * np.std(values) + 1e-300)]
     stacked = np.stack(columns, axis=1)
     return (stacked - stacked.mean(0)) / (stacked.std(0) + 1e-12)

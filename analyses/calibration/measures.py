@@ -4,6 +4,7 @@ The same table of an earlier release of the detector (`before.csv`) stands besid
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -59,6 +60,30 @@ def measures(outcomes: Sequence[Outcome]) -> pd.DataFrame:
         rows += _by(f"recall by {limit}", part.get(f"limits {limit}", []), _rest, lambda os: recall(os, visible=False))
     rows += _reliability(part.get("reliability", []))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of the table."""
+
+    where: str
+    value: float
+    low: float
+    high: float
+    of: int
+
+
+def rows_of(table: pd.DataFrame, measure: str) -> list[Measured]:
+    """The rows of one measure."""
+    found = table[table["measure"] == measure]
+    columns = (found[name].tolist() for name in ("where", "value", "low", "high", "of"))
+    return [Measured(str(w), float(v), float(a), float(b), int(n)) for w, v, a, b, n in zip(*columns, strict=True)]
+
+
+def value_of(table: pd.DataFrame, measure: str, where: str) -> tuple[float, float, float]:
+    """A measure with its interval; NaN where it was not measured."""
+    found = next((row for row in rows_of(table, measure) if row.where == where), None)
+    return (found.value, found.low, found.high) if found else (np.nan, np.nan, np.nan)
 
 
 def _all(_: Outcome) -> str:

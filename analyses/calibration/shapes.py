@@ -105,17 +105,16 @@ def logistic_in_t(record: Record, rng: np.random.Generator) -> Shape:
 
 
 def logistic_in_log_t(record: Record, rng: np.random.Generator) -> Shape:
-    """A logistic in ln t of a width of .05 to .2, on a straight line in ln t: a stage where the line is steep."""
+    """A logistic in ln t of a width of .05 to .2, on a line in ln t of at most a quarter of its steepest slope."""
     at, width, share = record.place(rng), rng.uniform(0.05, 0.2), rng.uniform(0, 0.25)
-    slope = share / (4 * width)  # as a share of the steepest slope of the logistic
+    slope = share / (4 * width)
 
     def curve(steps: np.ndarray) -> np.ndarray:
         x = np.log(np.maximum(steps, 0.5))
         return logistic((np.log(at) - x) / width) - slope * x
 
     spread = np.exp(2.2 * width)
-    kind = "cliff" if width < 0.12 else "stage"
-    return Shape("logistic in ln t", curve, (Truth(at, at / spread, at * spread, 1.0, kind=kind),))
+    return Shape("logistic in ln t", curve, (Truth(at, at / spread, at * spread, 1.0),))
 
 
 def grokking(record: Record, rng: np.random.Generator) -> Shape:
@@ -133,19 +132,24 @@ def grokking(record: Record, rng: np.random.Generator) -> Shape:
 
 
 def induction(record: Record, rng: np.random.Generator) -> Shape:
-    """A language model's loss: 1.1 to 1.6 per ln t, and within a quarter of a decade 2 to 2.8 as induction heads form."""
-    at, base, width = record.place(rng), rng.uniform(1.1, 1.6), rng.uniform(0.08, 0.16)
-    top = rng.uniform(0.7, 1.3) * base
-    bend = at * rng.uniform(1.3, 3)
-    height = 4 * width * top
+    """A language model's loss: a first hump of -dL/d ln t, a valley of 1.1 to 1.6, and 2 to 2.8 as induction heads form.
+
+    In t itself the rate hardly grows: this is a stage, and only a second hump in ln t tells it from a decay.
+    """
+    at, valley, width = record.place(rng), rng.uniform(1.1, 1.6), rng.uniform(0.08, 0.16)
+    bump, before = rng.uniform(0.8, 1.2) * valley, rng.uniform(1.2, 1.6) * valley
+    first, spread, bend = at / rng.uniform(6, 12), rng.uniform(0.25, 0.4), at * rng.uniform(1.5, 2.5)
+    height = 4 * width * bump
 
     def curve(steps: np.ndarray) -> np.ndarray:
-        x = np.log(np.maximum(steps, 1.0))
-        slow = base * (x - 0.7 * np.log1p((steps / bend) ** 1.0))  # the slope falls to .3 of itself after the bump
-        return 11 - slow + height * logistic((np.log(at) - x) / width)
+        x = np.log(np.maximum(steps, 1e-3))
+        # the slope begins at 0, reaches `before` near `first`, falls to `valley`, and to .3 of that beyond `bend`
+        slow = valley * (np.log1p(steps / (first / 4)) - 0.7 * np.log1p((steps / bend) ** 2) / 2)
+        early = 4 * spread * (before - valley + 0.2 * valley) * logistic((x - np.log(first)) / spread)
+        return 11 - slow - early + height * logistic((np.log(at) - x) / width)
 
-    spread = np.exp(2.2 * width)
-    return Shape("induction", curve, (Truth(at, at / spread, at * spread, height, kind="stage"),))
+    wide = np.exp(2.2 * width)
+    return Shape("induction", curve, (Truth(at, at / wide, at * wide, height, kind="stage"),))
 
 
 def accuracy(record: Record, rng: np.random.Generator) -> Shape:

@@ -5,7 +5,8 @@ people draw both: it is a *cliff* if the rate of change per step grows by half o
 if only the rate per ln(step) does (the loss of a language model when induction heads form). In formulas, with y falling:
 
     f = -dy / d ln t      every transition is a hump of f, half as high again as the valleys on its two sides;
-    g = -dy / dt          the first hump of f counts only if g grows by half within it: any decay has one hump of f
+    g = -dy / dt          the first hump of f counts only if g grows by half within it: any decay has one hump of f.
+                          (A first hump may be lower: 5 % above the valley behind it are enough to be one.)
 
 The time of a transition is where half of the way between its two valleys is done. `transitions_of` reads that off a
 dense clean curve; where the shape was planted piece by piece, its own times are used instead.
@@ -29,6 +30,7 @@ import numpy as np
 from analyses.calibration.sampling import Noise
 
 CONTRAST = 1.5
+LESSER = 1.05
 VALUES_EACH_SIDE = 3
 LEAST_HEIGHT = 0.03
 LEAST_Z = 5.0
@@ -72,18 +74,22 @@ def transitions_of(times: np.ndarray, values: np.ndarray) -> tuple[Truth, ...]:
     grid = np.linspace(x[0], x[-1], 4000)
     y = np.interp(grid, x, values)
     f = -np.gradient(y, grid)
-    floor = 1e-4 * f.max()
-    peaks, _ = find_peaks(np.log(np.maximum(f, floor)), prominence=np.log(CONTRAST))
+    height = np.log(np.maximum(f, 1e-4 * f.max()))
+    peaks, _ = find_peaks(height, prominence=np.log(CONTRAST))
     if not len(peaks):
         return ()
-    valleys = [0]
+    # a lower hump before the first of these makes it the second, if the valley between is deep enough for it
+    lesser, _ = find_peaks(height[: peaks[0]], prominence=np.log(LESSER))
+    start = int(lesser[-1] + np.argmin(f[lesser[-1] : peaks[0]])) if len(lesser) else 0
+    is_second = len(lesser) > 0 and f[peaks[0]] >= CONTRAST * f[start]
+    valleys = [start if is_second else 0]
     valleys += [int(a + np.argmin(f[a:b])) for a, b in itertools.pairwise(peaks)]
     valleys.append(len(grid) - 1)
     found = []
     for k, (a, b) in enumerate(itertools.pairwise(valleys)):
         rate = f[a : b + 1] * np.exp(-grid[a : b + 1])
         grows = rate.max() >= CONTRAST * max(rate[0], 1e-300)
-        if (k == 0 and not grows) or y[a] - y[b] < 0.01 * np.ptp(y):
+        if (k == 0 and not grows and not is_second) or y[a] - y[b] < 0.01 * np.ptp(y):
             continue
         done = (y[a] - y[a : b + 1]) / (y[a] - y[b])
         early, half, late = (float(np.exp(grid[a + int(np.argmax(done >= share))])) for share in (0.1, 0.5, 0.9))

@@ -2,7 +2,8 @@
 
 import base64
 import io
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -27,8 +28,9 @@ _PAGE = Environment(autoescape=True).from_string("""<!doctype html>
 <title>{{ title }}</title><style>{{ style | safe }}</style></head><body>
 <h1>{{ title }}</h1>
 {% for number, group in pages | groupby("paper") %}{% set paper = papers[number] %}
-<p>Claims of {{ paper.authors }}, <em>{{ paper.title }}</em>, each trained again from scratch and judged. Numbers are
-means and standard deviations over seeds. {{ paper.note }}</p>
+<p>{% if number == "own" %}What this project promises of itself, judged. {% else %}Claims of {{ paper.authors }},
+<em>{{ paper.title }}</em>, each trained again from scratch and judged. Numbers are means and standard deviations over
+seeds. {% endif %}{{ paper.note }}</p>
 {% for page in group %}
 {% if pages | length > 1 %}<h2 id="{{ page.name }}">{{ page.title }}</h2>{% endif %}
 <p>{{ page.summary }}</p>
@@ -48,7 +50,10 @@ means and standard deviations over seeds. {{ paper.note }}</p>
 
 @dataclass(frozen=True)
 class Page:
-    """What an analysis has to show: summary before the picture, caption after it, facts about the runs behind it."""
+    """What an analysis has to show: summary before the picture, caption after it, facts about the runs behind it.
+
+    files are further files by name, written beside the picture.
+    """
 
     name: str
     title: str
@@ -57,6 +62,7 @@ class Page:
     figure: Figure
     caption: str
     verdicts: list[Verdict]
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paper(self) -> str:
@@ -77,11 +83,13 @@ class Page:
         return base64.b64encode(self.png).decode()
 
     def write(self, directory: Path) -> Path:
-        """figure.png, verdicts.csv and index.html under directory/name; the HTML file."""
+        """figure.png, verdicts.csv, index.html and the page's own files under directory/name; the HTML file."""
         folder = directory / self.name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "figure.png").write_bytes(self.png)
         table(self.verdicts).to_csv(folder / "verdicts.csv", index=False)
+        for name, text in self.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
         return write_html(folder / "index.html", self.title, [self])
 
 
@@ -95,7 +103,8 @@ def write_markdown(path: Path, title: str, pages: list[Page]) -> Path:
     """The verdicts alone, as Markdown."""
     lines = [f"# {title}", ""]
     for page in pages:
-        lines += [f"## Paper {page.paper} · {page.title}", "", page.summary, "", f"*{page.facts}*", ""]
+        of_paper = "" if page.paper == "own" else f"Paper {page.paper} · "
+        lines += [f"## {of_paper}{page.title}", "", page.summary, "", f"*{page.facts}*", ""]
         lines += ["| claim | where printed | measured | verdict | why |", "|---|---|---|---|---|"]
         for v in page.verdicts:
             cells = [v.claim, v.printed, v.measured, f"**{v.verdict}**", v.why]

@@ -1,0 +1,186 @@
+"""What find_transitions promises, and whether the campaign bears it out: one verdict each."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from analyses.calibration.cells import LONGER, SHORT
+from analyses.calibration.compare import OURS, Compared, not_ahead, pooled
+from analyses.calibration.judge import Outcome, Rate, false_alarms, recall
+from analyses.calibration.measures import P_LEVELS, rows_of, value_of
+from analyses.calibration.sampling import LONG, SPARSE
+from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict
+
+DRIFT = "false alarms, smooth drift"
+RECALL = "recall of visible transitions"
+COVERAGE = "coverage of 95 % intervals"
+
+
+def judgements(
+    outcomes: Sequence[Outcome], now: pd.DataFrame, compared: Sequence[Compared], without_walks: Sequence[Compared]
+) -> list[Verdict]:
+    """What is promised, one by one."""
+    return [
+        _short_records(now),
+        _long_records(outcomes),
+        _recall(outcomes),
+        _coverage(now),
+        _power(now),
+        _directions(now),
+        _p_values(now),
+        _peers(compared, without_walks),
+        _benign(now),
+    ]
+
+
+def _short_records(now: pd.DataFrame) -> Verdict:
+    cells = [f"{s}/{n}/{r}" for s in ("uniform", "log-spaced") for n in SHORT for r in ("0", "0.5", "0.8")]
+    cells += [f"pythia/154/{r}" for r in ("0", "0.5", "0.8")]
+    rates = {cell: value_of(now, DRIFT, cell) for cell in cells}
+    known = {cell: rate for cell, rate in rates.items() if rate[0] == rate[0]}
+    over = {cell: rate for cell, rate in known.items() if rate[0] > 0.02}
+    certain = [cell for cell, rate in over.items() if rate[1] > 0.02]
+    worst = max(known, key=lambda cell: known[cell][0]) if known else "none"
+    measured = f"{len(known) - len(over)} of {len(known)} cells at most .02"
+    measured += (
+        f"; the worst, {worst}: {known[worst][0]:.3f} [{known[worst][1]:.3f}, {known[worst][2]:.3f}]" if known else ""
+    )
+    refused = [cell for cell in cells if cell not in known]
+    measured += f"; refused: {', '.join(refused)}" if refused else ""
+    return Verdict(
+        "at most .02 false alarms at alpha = .01 in every cell of 20 to 200 values x rho 0, .5, .8",
+        "smooth drift under AR(1) noise, uniform, log-spaced and Pythia's steps",
+        measured,
+        HOLDS if known and not over and not refused else FAILS if certain or not known else IN_PART,
+        ("over .02: " + ", ".join(f"{c} {r[0]:.3f}" for c, r in over.items()))
+        if over
+        else "cliffs, stages and dips together",
+    )
+
+
+def _long_records(outcomes: Sequence[Outcome]) -> Verdict:
+    drift = false_alarms(o for o in outcomes if o.cell.startswith("level/") and o.values in LONGER)
+    quiet = false_alarms(o for o in outcomes if o.cell.startswith("quiet/") and o.values >= LONGER[0])
+    return Verdict(
+        "at most .01 from 300 values on",
+        "smooth drift; and quiet nulls (decays, power laws, kinks, noise, walks, models without a transition)",
+        f"drift {drift}; quiet nulls {quiet}",
+        _at_most(drift, quiet, limit=0.01),
+        "all cells together: a single one has too few series to tell .01 from .02",
+    )
+
+
+def _at_most(*rates: Rate, limit: float) -> str:
+    if all(rate.value <= limit for rate in rates):
+        return HOLDS
+    return IN_PART if all(rate.low <= limit for rate in rates) else FAILS
+
+
+def _recall(outcomes: Sequence[Outcome]) -> Verdict:
+    truth = [o for o in outcomes if o.cell.startswith("truth/")]
+    quiet = [o for o in outcomes if o.cell.startswith("quiet/")]
+    long, sparse = (recall(o for o in truth if o.schedule in kind) for kind in (LONG, SPARSE))
+    alarms = (
+        false_alarms(o for o in quiet if o.schedule in LONG),
+        false_alarms(o for o in quiet if o.schedule in SPARSE),
+    )
+    good = [rate.value >= 0.75 and alarm.value <= 0.02 for rate, alarm in zip((long, sparse), alarms, strict=True)]
+    return Verdict(
+        "three quarters of the visible transitions found, at no more than .02 false alarms",
+        "all families, 300 values or more; and sparse schedules, 30 to 200",
+        f"long records {long}, false alarms {alarms[0]}; sparse {sparse}, false alarms {alarms[1]}",
+        HOLDS if all(good) else IN_PART if any(good) else FAILS,
+        "visible: see analyses/calibration/truth.py; a transition in a record that is refused counts as missed",
+    )
+
+
+def _coverage(now: pd.DataFrame) -> Verdict:
+    rows = [row for row in rows_of(now, COVERAGE) if row.of]
+    off = [row for row in rows if not 0.9 <= row.value <= 0.98]
+    certain = [row for row in off if row.high < 0.9]
+    return Verdict(
+        "95 % intervals cover .90 to .98 in every family, sampling and noise",
+        "the true step of every transition that was named",
+        f"{len(rows) - len(off)} of {len(rows)} between .90 and .98",
+        HOLDS if not off else FAILS if certain else IN_PART,
+        "; ".join(f"{r.where} {r.value:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in off) or "in all of them",
+    )
+
+
+def _power(now: pd.DataFrame) -> Verdict:
+    rates = {s: value_of(now, "power inside searched", s) for s in SPARSE}
+    shares = {s: value_of(now, "share of the record searched", s)[0] for s in SPARSE}
+    enough = [rate[0] >= 0.9 for rate in rates.values()]
+    return Verdict(
+        "a drop of height 1 under noise .02 is found in nine of ten places inside `searched`",
+        "sparse schedules, up and down",
+        "; ".join(
+            f"{s} {rates[s][0]:.2f} [{rates[s][1]:.2f}, {rates[s][2]:.2f}] in {shares[s]:.2f} of the places"
+            for s in SPARSE
+        ),
+        HOLDS if all(enough) else IN_PART if any(enough) else FAILS,
+        "places are gaps between checkpoints; the share of them inside `searched` is the second number",
+    )
+
+
+def _directions(now: pd.DataFrame) -> Verdict:
+    fall, rise, stage = (value_of(now, RECALL, where) for where in ("falls", "rises", "stages"))
+    return Verdict(
+        "rises are found as falls are, and stages in log time as well",
+        "accuracies and planted weights rise; induction-like losses fall in a stage",
+        ", ".join(
+            f"{name} {r[0]:.2f} [{r[1]:.2f}, {r[2]:.2f}]"
+            for name, r in (("falls", fall), ("rises", rise), ("stages", stage))
+        ),
+        HOLDS if min(rise[0], stage[0]) >= fall[0] - 0.1 else FAILS if rise[0] == 0 else IN_PART,
+        "recall of visible ones, all schedules",
+    )
+
+
+def _p_values(now: pd.DataFrame) -> Verdict:
+    pairs = [(level, row) for level in P_LEVELS for row in rows_of(now, f"P(p <= {level:g})") if row.of]
+    over = [(level, row) for level, row in pairs if row.low > level]
+    return Verdict(
+        "p-values are what they say where nothing happens: P(p <= a) is at most a",
+        "smooth drifts, 50, 200 and 2000 values, rho 0, .5, .8",
+        f"{len(pairs) - len(over)} of {len(pairs)} shares are at most a, or within their interval of it",
+        HOLDS if pairs and not over else IN_PART if len(over) < 0.1 * len(pairs) else FAILS,
+        "; ".join(f"P(p <= {level:g}) at {r.where}: {r.value:.3f}" for level, r in over) or "a from .001 to .3",
+    )
+
+
+def _peers(compared: Sequence[Compared], without_walks: Sequence[Compared]) -> Verdict:
+    both = [("all nulls", compared), ("without random walks", without_walks)]
+    said = []
+    for name, rows in both:
+        ours = next(row for row in pooled(rows) if row.method == OURS)
+        best = max((row for row in pooled(rows) if row.method != OURS), key=lambda row: row.recall.value)
+        said.append(
+            f"{name}: ours {ours.recall.value:.2f} at {ours.alarms.value:.3f}, {best.method} {best.recall.value:.2f} at {best.alarms.value:.3f}"
+        )
+    behind = [pair for _, rows in both for pair in not_ahead(rows)]
+    cells = dict.fromkeys(
+        f"{its.schedule}, {its.noise}: {its.method} {its.recall.value:.2f}, ours {mine.recall.value:.2f}"
+        for its, mine in behind
+    )
+    return Verdict(
+        "ahead of every peer at the same false-alarm rate, in every cell",
+        "ruptures (PELT, binary segmentation), log-slope peaks, a hidden Markov model, paper 000's autocorrelation curvature",
+        "; ".join(said),
+        HOLDS if not behind else IN_PART if len(behind) < 0.1 * len(compared) * 2 else FAILS,
+        ("not ahead in: " + "; ".join(cells))
+        if cells
+        else "recall of visible transitions, each peer tuned in each cell",
+    )
+
+
+def _benign(now: pd.DataFrame) -> Verdict:
+    rows, spikes = rows_of(now, "false alarms, benign"), rows_of(now, "spikes called spikes")
+    shares = sorted(row.value for row in rows)
+    return Verdict(
+        "what healthy training does raises no cliff, stage or dip",
+        "schedules of the learning rate, spikes, U-shapes, oscillation, jumps; 300 values or more",
+        "; ".join(f"{row.where} {row.value:.2f}" for row in rows),
+        HOLDS if shares[-1] <= 0.05 else IN_PART if shares[len(shares) // 2] <= 0.05 else FAILS,
+        "series with a spike in which one is called so: " + ", ".join(f"{row.where} {row.value:.2f}" for row in spikes),
+    )
