@@ -16,11 +16,12 @@ from analyses.calibration.cells import SEEDS
 from analyses.calibration.compare import comparison
 from analyses.calibration.figure import draw
 from analyses.calibration.measures import measures
+from analyses.calibration.panels import run_panels
 from analyses.calibration.promises import judgements
-from analyses.calibration.rows import table_of_rows
+from analyses.calibration.rows import rows_of_panels, table_of_rows
 from analyses.calibration.tables import markdown
 from analyses.tools.page import Page
-from probes.series.calibration import release_of_this_code
+from probes.series.calibration import release_of, release_of_this_code
 
 RUNS = Path("checkpoints/runs")
 BEFORE = Path(__file__).with_name("before.csv")
@@ -35,12 +36,15 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     tuning = run_campaign(folder, size, "tuning", parts=["quiet"], jobs=jobs)
     compared = comparison(folder, size, outcomes, tuning)
     without_walks = comparison(folder, size, outcomes, tuning, walks=False)
-    now, before = measures(outcomes), pd.read_csv(BEFORE)
+    panels = run_panels(folder, size)
+    now, before = measures(outcomes, panels), pd.read_csv(BEFORE)
+    rows = [table_of_rows(outcomes, release), rows_of_panels(panels, release_of("events"))]
     earlier = before["release"].iloc[0]
     return Page(
         "calibration",
         "How often find_transitions is right",
-        f"Release {release} on {len(outcomes)} series of which the truth is known, beside release {earlier} and five peers. "
+        f"Release {release} on {len(outcomes)} series of which the truth is known, beside release {earlier} and five peers; "
+        f"find_events on {len(panels)} panels of 144 heads. "
         "What counts as a transition, and which of them a person could see, was fixed before any detector was run.",
         f"judging seed {SEEDS['judging']}, used once for each release; tuning seed {SEEDS['tuning']}, on which the peers' "
         "thresholds are chosen; alpha = .01",
@@ -49,9 +53,9 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "and .02), visible transitions found by schedule, noise and kind, and how often the interval of a row holds the true "
         "step. Below: recall of peers whose thresholds raise as many false alarms as we do in every cell; recall of two modes "
         "by noise and by their distance; p-values where nothing happens.",
-        judgements(outcomes, now, compared, without_walks),
+        judgements(outcomes, panels, now, (compared, without_walks)),
         {
-            "calibration.csv": table_of_rows(outcomes, release).to_csv(index=False),
+            "calibration.csv": pd.concat(rows).to_csv(index=False),
             "CALIBRATION.md": markdown(now, before, (release, earlier), compared, without_walks),
             "measures.csv": now.assign(release=release).to_csv(index=False),
         },

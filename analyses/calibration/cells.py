@@ -40,7 +40,7 @@ NOISE_GROUPS = {"uncorrelated": ("white", "sgd", "spiky"), "correlated": ("ar .5
 COUNTS = {
     #         level, longer, per null kind, per family, benign, dips, power, per point of a curve, SGD seeds
     "toy": (2, 1, 1, 1, 1, 1, 2, 1, 1),
-    "quick": (150, 40, 10, 5, 20, 12, 60, 12, 4),
+    "quick": (100, 30, 8, 4, 20, 12, 60, 8, 4),
     "paper": (1000, 300, 50, 25, 150, 60, 300, 100, 30),
 }
 
@@ -87,7 +87,7 @@ def cells(size: str = "quick", seeds: str = "judging") -> list[Cell]:
     found = [_level(n, rho, spacing, level) for n in SHORT for spacing in ("uniform", "log-spaced") for rho in RHOS]
     found += [_level(154, rho, "pythia", level) for rho in RHOS]
     found += [_level(n, rho, spacing, longer) for n in LONGER for spacing in ("uniform", "log-spaced") for rho in RHOS]
-    found += [_level(n, rho, "uniform", kind * 6, "reliability") for n in (50, 200, 2000) for rho in RHOS]
+    found += [_level(n, rho, "uniform", kind * 5, "reliability") for n in (50, 200, 2000) for rho in RHOS]
     found += [_quiet(schedule, group, kind) for schedule in SCHEDULES for group in NOISE_GROUPS]
     found += [_benign(name, benign) for name in BENIGN]
     found += [_truth(schedule, group, family, seeds) for schedule in SCHEDULES for group in NOISE_GROUPS]

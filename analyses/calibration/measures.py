@@ -20,6 +20,9 @@ from analyses.calibration.judge import (
     recall,
     timing_errors,
 )
+from analyses.calibration.panels import NULLS, POWERS, PanelOutcome, member_precision
+from analyses.calibration.panels import level as panel_level
+from analyses.calibration.panels import power as panel_power
 
 P_LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 COLUMNS = ("measure", "where", "value", "low", "high", "hits", "of")
@@ -27,7 +30,7 @@ COLUMNS = ("measure", "where", "value", "low", "high", "hits", "of")
 Grouping = Callable[[Outcome], str]
 
 
-def measures(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+def measures(outcomes: Sequence[Outcome], panels: Sequence[PanelOutcome] = ()) -> pd.DataFrame:
     """Every measure of a campaign."""
     part = {
         name: [o for o in outcomes if o.cell.split("/")[0] == name] for name in {o.cell.split("/")[0] for o in outcomes}
@@ -59,6 +62,7 @@ def measures(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     for limit in ("noise", "spacing", "points"):
         rows += _by(f"recall by {limit}", part.get(f"limits {limit}", []), _rest, lambda os: recall(os, visible=False))
     rows += _reliability(part.get("reliability", []))
+    rows += _panels(panels)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -187,4 +191,20 @@ def _reliability(outcomes: Sequence[Outcome]) -> list[dict]:
         looked = [o for o in group if not o.refused]
         for level in P_LEVELS:
             rows.append(_row(f"P(p <= {level:g})", name, Rate(sum(o.lowest_p <= level for o in looked), len(looked))))
+    return rows
+
+
+def _panels(outcomes: Sequence[PanelOutcome]) -> list[dict]:
+    """By kind of panel, and by kind and schedule."""
+    rows = []
+    for measure, rate, kinds in (
+        ("panels: false alarms", panel_level, NULLS),
+        ("panels: shared steps found", panel_power, tuple(POWERS)),
+        ("panels: members that did step", member_precision, tuple(POWERS)),
+    ):
+        schedules = list(dict.fromkeys(o.schedule for o in outcomes))
+        for what in kinds:
+            for where, here in [("all", outcomes), *((s, [o for o in outcomes if o.schedule == s]) for s in schedules)]:
+                chosen = [o for o in here if o.what == what]
+                rows += [_row(measure, f"{what}, {where}", rate(chosen))] if chosen else []
     return rows

@@ -8,6 +8,7 @@ from analyses.calibration.cells import LONGER, SHORT
 from analyses.calibration.compare import OURS, Compared, not_ahead, pooled
 from analyses.calibration.judge import Outcome, Rate, false_alarms, recall
 from analyses.calibration.measures import P_LEVELS, rows_of, value_of
+from analyses.calibration.panels import NULLS, POWERS, PanelOutcome, level, member_precision, power
 from analyses.calibration.sampling import LONG, SPARSE
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict
 
@@ -17,9 +18,12 @@ COVERAGE = "coverage of 95 % intervals"
 
 
 def judgements(
-    outcomes: Sequence[Outcome], now: pd.DataFrame, compared: Sequence[Compared], without_walks: Sequence[Compared]
+    outcomes: Sequence[Outcome],
+    panels: Sequence[PanelOutcome],
+    now: pd.DataFrame,
+    compared: tuple[Sequence[Compared], Sequence[Compared]],
 ) -> list[Verdict]:
-    """What is promised, one by one."""
+    """What is promised, one by one. compared is with all nulls, and without random walks."""
     return [
         _short_records(now),
         _long_records(outcomes),
@@ -28,8 +32,9 @@ def judgements(
         _power(now),
         _directions(now),
         _p_values(now),
-        _peers(compared, without_walks),
+        _peers(*compared),
         _benign(now),
+        _panels(panels),
     ]
 
 
@@ -183,4 +188,27 @@ def _benign(now: pd.DataFrame) -> Verdict:
         "; ".join(f"{row.where} {row.value:.2f}" for row in rows),
         HOLDS if shares[-1] <= 0.05 else IN_PART if shares[len(shares) // 2] <= 0.05 else FAILS,
         "series with a spike in which one is called so: " + ", ".join(f"{row.where} {row.value:.2f}" for row in spikes),
+    )
+
+
+def _panels(panels: Sequence[PanelOutcome]) -> Verdict:
+    alarms = {
+        what: level([o for o in panels if o.what == what])
+        for what in dict.fromkeys(o.what for o in panels)
+        if what in NULLS
+    }
+    powers = {
+        what: power([o for o in panels if o.what == what])
+        for what in dict.fromkeys(o.what for o in panels)
+        if what in POWERS
+    }
+    members = member_precision(panels)
+    good = all(rate.value <= 0.02 for rate in alarms.values()) and (not members.of or members.value >= 0.9)
+    certain = any(rate.low > 0.02 for rate in alarms.values()) or (members.of > 0 and members.high < 0.9)
+    return Verdict(
+        "find_events on 144 heads: at most .02 false alarms at .01, and a tenth of the members wrong",
+        "rho .6 and .9, shared noise, shared drift, private steps; log50, Pythia's, 150 and 30 uniform steps",
+        "; ".join(f"{what} {rate}" for what, rate in alarms.items()) + f"; members that did step {members}",
+        HOLDS if good else FAILS if certain else IN_PART,
+        "power, stated even where low: " + "; ".join(f"{what} {rate}" for what, rate in powers.items()),
     )

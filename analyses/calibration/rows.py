@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analyses.calibration.judge import TRANSITIONS, Outcome, Rate, coverage, false_alarms, recall, timing_errors
+from analyses.calibration.panels import PanelOutcome, level, power
 from probes.series.calibration import COLUMNS
 
 N_BANDS = ((20, 29), (30, 49), (50, 99), (100, 199), (200, 299), (300, 999), (1000, 2999), (3000, 1_000_000))
@@ -20,6 +21,7 @@ SPACING = {
     "300 log-spaced": "log-spaced",
     "log50": "log-spaced",
     "pythia": "mixed",
+    "150 uniform": "uniform",
     "uniform": "uniform",
     "log-spaced": "log-spaced",
 }
@@ -40,6 +42,36 @@ def table_of_rows(outcomes: Sequence[Outcome], release: str) -> pd.DataFrame:
                 eventful = [o for o in something if _in(o, schedule, n_band, rho_band)]
                 bands = (schedule, n_band, rho_band)
                 found += [_row(what, bands, quiet, eventful, release) for what in ("any", *TRANSITIONS)]
+    return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def rows_of_panels(outcomes: Sequence[PanelOutcome], release: str) -> pd.DataFrame:
+    """One row for each schedule: the nulls of all kinds together, and the shared steps of all sizes."""
+    found = []
+    for schedule in dict.fromkeys(o.schedule for o in outcomes):
+        here = [o for o in outcomes if o.schedule == schedule]
+        alarms, seen = level(here), power(here)
+        (n_low, n_high), spacing = next(band for band in N_BANDS if here[0].values <= band[1]), SPACING[schedule]
+        errors = [abs(np.log(step / o.true_step)) for o in here if o.true_step and o.found for step in o.steps]
+        near = [error for error in errors if error <= 0.25]
+        found.append(
+            {
+                "id": f"panel/{spacing}/n{n_low}-{n_high}",
+                "what": "panel",
+                "schedule": spacing,
+                "n_low": n_low,
+                "n_high": n_high,
+                "rho_low": 0.0,
+                "rho_high": RHO_BANDS[-1][1],
+                "series": alarms.of,
+                **_numbers("false_alarm", alarms, "false_alarm_rate"),
+                "transitions": seen.of,
+                **_numbers("recall", seen, "recall"),
+                **_numbers("coverage", Rate(0, 0), "coverage"),
+                "timing_error": round(float(np.median(near)), 4) if near else float("nan"),
+                "release": release,
+            }
+        )
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 

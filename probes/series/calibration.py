@@ -119,25 +119,27 @@ def schedule_of(steps: Sequence[float] | np.ndarray) -> str:
 
 def release_of_this_code() -> str:
     """The version and a fingerprint of the detector's code, comments and docstrings aside."""
+    return release_of("series/transitions")
+
+
+@cache
+def release_of(folder: str) -> str:
+    """The version and a fingerprint of one folder of `probes`: "series/transitions" or "events"."""
     try:
         number = version("checkpoint-probes")
     except PackageNotFoundError:
         number = "source"
-    return f"{number}+{_fingerprint()}"
+    series = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in [*sorted((series.parent / folder).glob("*.py")), series / "checks.py"]:
+        digest.update(path.name.encode() + _code(path.read_text(encoding="utf-8")).encode())
+    return f"{number}+{digest.hexdigest()[:8]}"
 
 
 def is_current() -> bool:
-    """Whether the table was measured with the detector as it is now, and not with an earlier one."""
-    return bool((_table()["release"] == release_of_this_code()).all())
-
-
-@cache
-def _fingerprint() -> str:
-    folder = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in [*sorted((folder / "transitions").glob("*.py")), folder / "checks.py"]:
-        digest.update(path.name.encode() + _code(path.read_text(encoding="utf-8")).encode())
-    return digest.hexdigest()[:8]
+    """Whether the rows of single series were measured with the detector as it is now, and not with an earlier one."""
+    table = _table()
+    return bool((table.loc[table["what"] != "panel", "release"] == release_of_this_code()).all())
 
 
 def _code(source: str) -> str:
