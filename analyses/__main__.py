@@ -81,7 +81,9 @@ def _report(names: list[str], size: str, out: Path, runs: Path, verdicts: Path |
         typer.echo(f"      {time.perf_counter() - start:.0f} s, {path}")
         for verdict in page.verdicts:
             typer.echo(f"      {verdict.verdict:>14}  {verdict.claim}")
-    title = "Solvable models of in-context learning: what holds" + (" (toy size)" if size == "toy" else "")
+    ours = all(page.paper == "own" for page in pages)
+    title = "Our own promises: what holds" if ours else "Solvable models of in-context learning: what holds"
+    title += " (toy size)" if size == "toy" else ""
     typer.echo(f"The report: {write_html(out / 'index.html', title, pages).resolve()}")
     if verdicts:
         write_markdown(verdicts, title, pages)

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import analyses
 from analyses.__main__ import app
 from analyses.registry import GROUP_OF, GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
+from analyses.tools.page import Page
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, judge, percent, spread
 
 ROOT = Path(analyses.__file__).parent
@@ -123,3 +125,12 @@ def test_the_registry_has_every_page_and_every_file_of_verdicts_there_is():
         assert len(headings) == len(group.pages)
         assert all(heading.startswith(f"## Paper {group.paper}") for heading in headings if "Paper" in heading)
         assert group.size in SIZES
+        assert all((ROOT.parent / path).stat().st_size > 1000 for path in group.ships.values())
+
+
+def test_a_page_writes_its_own_files_beside_the_picture_and_says_whose_promises_it_judges(tmp_path):
+    page = Page("calibration", "A title", "", "", Figure(), "", [], {"numbers.csv": "a,b\n1,2\n"})
+    html = page.write(tmp_path).read_text()
+    assert (tmp_path / "calibration" / "numbers.csv").read_text() == "a,b\n1,2\n"
+    assert "What this project promises" in html
+    assert "trained again from scratch" not in html

@@ -20,7 +20,7 @@ BY_SCHEDULE = ("#1f6fb4", "#e08a1e", "#3a8a3a", "#b5232e")
 
 def draw(now: pd.DataFrame, before: pd.DataFrame, compared: Sequence[Compared]) -> Figure:
     """False alarms, recall, coverage; peers, limits, p-values."""
-    figure, axes = panels(2, 3, height=4.8)
+    figure, axes = panels(2, 3, height=5.6)
     _false_alarms(axes[0, 0], now, before)
     _bars(axes[0, 1], now, before, "recall of visible transitions", _recall_places(), "Visible transitions found", 0.75)
     _bars(
@@ -59,7 +59,8 @@ def _false_alarms(ax: Axes, now: pd.DataFrame, before: pd.DataFrame) -> None:
                 label = f"ρ = {rho:g}, {spacing}" if table is now else None
                 ax.plot(x, shown, marker, color=colour, ms=6, label=label, mfc=fill, alpha=alpha)
             low, high = (np.array([p[i] for p in points]) for i in (1, 2))
-            ax.vlines(x, low, high, color=colour, lw=1, alpha=0.6)
+            raised = np.array(shown) > 0  # the interval of none in a hundred says no more than that
+            ax.vlines(x[raised], low[raised], high[raised], color=colour, lw=1, alpha=0.6)
     ax.axhline(0.02, color="#444", lw=1, ls=":")
     ax.axhline(0.01, color="#444", lw=1)
     ax.set_xticks(range(len(sizes)), [str(n) for n in sizes])
@@ -70,7 +71,7 @@ def _false_alarms(ax: Axes, now: pd.DataFrame, before: pd.DataFrame) -> None:
         ylim=(-0.002, 0.3),
         title="False alarms at α = .01, smooth drift\n(hollow: earlier release)",
     )
-    ax.legend(fontsize=7, ncols=2)
+    ax.legend(fontsize=7, loc="upper right")
 
 
 def _bars(
@@ -84,7 +85,7 @@ def _bars(
     ax.axvline(line, color="#444", lw=1, ls=":")
     ax.set_yticks(y, places, fontsize=8)
     ax.set(xlim=(-0.02, 1.02), title=title)
-    ax.legend(fontsize=8, loc="lower left")
+    ax.legend(fontsize=8, loc="lower right" if line < 0.9 else "upper left")
 
 
 def _peers(ax: Axes, compared: Sequence[Compared]) -> None:
@@ -149,4 +150,4 @@ def _reliability(ax: Axes, now: pd.DataFrame) -> None:
         ylabel="share of series with a p-value at most that",
         title="p-values where nothing happens\n(on or below the line is right)",
     )
-    ax.legend(fontsize=7, ncols=3)
+    ax.legend(fontsize=7, loc=(0.02, 0.08))
