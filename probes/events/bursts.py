@@ -11,6 +11,8 @@ Where there are a dozen series or more, a second null is put beside the first: e
 own, up to a quarter of all places, mirrored at the ends. It keeps every step that a series makes, and no two at one
 time; so that steps of single series, however large, are not a burst of all. (Shifted around the whole circle, steps
 that crowd late in ln(step), as on a uniform schedule, would look like bursts.) The larger p-value counts.
+
+Known to be too bold: on 30 uniform checkpoints, steps of single series still raise an alarm in 11 of 200 panels at .01.
 """
 
 from collections.abc import Sequence
