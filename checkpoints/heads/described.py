@@ -68,9 +68,10 @@ def _made(kind: Any, given: Mapping[str, Any], where: str) -> Any:
     if missing:
         raise ValueError(f"{where}: {kind.__name__} needs {', '.join(missing)} too")
     for key, value in given.items():
-        wanted = _KINDS.get(getattr(known[key].type, "__name__", ""))
+        name = getattr(known[key].type, "__name__", "")
+        wanted = _KINDS.get(name)
         if wanted and not isinstance(value, wanted):
-            raise ValueError(f"{where}: {key} is {value!r}, {known[key].type.__name__} is expected")
+            raise ValueError(f"{where}: {key} is {value!r}, {name} is expected")
     return kind(**{key: _frozen(value) for key, value in given.items()})
 
 

@@ -205,7 +205,8 @@ class _Reader:
 
     def _key(self, layers: tuple[Layer, ...]) -> tuple[str, str, tuple[Layer, ...], str]:
         version = "" if isinstance(self.entry, str) else self.entry.version
-        return self.plan.token, self.label, layers, version
+        # to ask a server again for each layer would cost more than it tells: within one measurement the label is enough
+        return self.plan.token, self.label, layers, version if isinstance(version, str) else ""
 
     def _whole(self, layers: tuple[Layer, ...]) -> LayerCircuits:
         """These layers, where the cache has all of them."""
