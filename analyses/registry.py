@@ -62,7 +62,7 @@ PAPERS = {
     "own": Paper(
         "this project",
         "what find_transitions promises",
-        "Shares are given with 95 % intervals (Clopper-Pearson); the seeds they are judged on were used for nothing else.",
+        "Shares are given with 95 % intervals (Clopper-Pearson); peers are tuned on other seeds than those all are judged on.",
         "calibration",
     ),
 }

@@ -45,8 +45,9 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "How often find_transitions is right",
         f"Release {release} on {len(outcomes)} series of which the truth is known, beside release {earlier} and five peers; "
         f"find_events on {len(panels)} panels of 144 heads. "
-        "What counts as a transition, and which of them a person could see, was fixed before any detector was run.",
-        f"judging seed {SEEDS['judging']}, used once for each release; tuning seed {SEEDS['tuning']}, on which the peers' "
+        "What counts as a transition, and which of them a person could see, is decided without a detector; CALIBRATION.md says "
+        "what was corrected after first results.",
+        f"judging seed {SEEDS['judging']}, meant to be used once for each release; tuning seed {SEEDS['tuning']}, on which the peers' "
         "thresholds are chosen; alpha = .01",
         draw(now, before, without_walks),
         "Above: false alarms on smooth drifts by number of values (colours: autocorrelation of the noise; line and dots: .01 "

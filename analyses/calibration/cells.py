@@ -11,8 +11,8 @@
     limits   where it breaks down: more noise, modes closer together, fewer values
 
 There are two sets of seeds. Everything that is chosen with an eye on results (the penalties and thresholds of the
-peers; the detector's constants, where its authors ran this campaign) is chosen on "tuning". "judging" is run once for
-each release of the detector, and what is published is that.
+peers; the detector's constants, where its authors ran this campaign) is chosen on "tuning". "judging" is
+meant to be run once for each release of the detector, and what is published is that.
 """
 
 from collections.abc import Callable, Iterator

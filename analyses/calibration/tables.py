@@ -13,10 +13,14 @@ HEAD = """# How often find_transitions is right
 Written by `python -m analyses calibration --committed`; release **{release}**, beside **{before}**.
 
 Tuning seed {tuning}, judging seed {judging} (`analyses/calibration/cells.py`). Whatever was chosen with an eye on
-results was chosen on the tuning seeds; the judging seeds are run once for each release, and all numbers here are theirs.
+results was chosen on the tuning seeds; the judging seeds are meant to be run once for each release, and all numbers
+here are theirs.
 Brackets are 95 % intervals of the counts beside them.
 
-What counts as a transition, and what as visible, was fixed before any detector was run: `analyses/calibration/truth.py`.
+What counts as a transition, and what as visible, is in `analyses/calibration/truth.py`, without any detector. It was
+written before the first run, with one correction after it: the induction family (its file says what), for which the
+transitions of {before} were judged a second time. Some cells of judging runs of earlier releases (false alarms on drifts
+and quiet nulls) were known while the detector was being worked on: a fresh judging seed is due for the next release.
 A null with a row of kind cliff, stage or dip is a false alarm. "refused" means that the detector raised: it did not look.
 """
 

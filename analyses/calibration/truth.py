@@ -1,4 +1,4 @@
-"""What happens in a clean curve, and whether a person could see it under the noise: both settled before any detector.
+"""What happens in a clean curve, and whether a person could see it under the noise: neither asks a detector.
 
 A transition of a clean curve is a stretch in which it moves faster than before and after. Two axes count, because
 people draw both: it is a *cliff* if the rate of change per step grows by half or more on the way into it, and a *stage*
@@ -10,6 +10,10 @@ if only the rate per ln(step) does (the loss of a language model when induction 
 
 The time of a transition is where half of the way between its two valleys is done. `transitions_of` reads that off a
 dense clean curve; where the shape was planted piece by piece, its own times are used instead.
+
+One correction came after first results had been seen: the induction family had no valley before its bump and so was no
+transition by this rule; it was given one, and a first hump may be lower than the second since. The windows, the
+contrast and the 5 standard deviations below were not touched.
 
 *Visible* (`is_visible`) is what the eye sees, decided from the clean curve and the law of the noise alone:
 

@@ -1,8 +1,8 @@
 """How often the detector was right on series like yours: the table behind every p-value, as data.
 
-`calibration.csv` beside this file is written by `python -m analyses calibration --committed`, on seeds that nobody
-tuned on. A row is one kind of record: how it is sampled, how many values it has, how strongly its noise is
-autocorrelated; and says of find_transitions at alpha = .01 on such records
+`calibration.csv` beside this file is written by `python -m analyses calibration --committed`, on seeds that no
+constant was fitted to. A row is one kind of record: how it is sampled, how many values it has, how strongly its noise
+is autocorrelated; and says of find_transitions at alpha = .01 on such records
 
     false_alarm_rate         share of series in which nothing happens that raised an alarm of this kind
     recall                   share of the transitions a person could see that were found
