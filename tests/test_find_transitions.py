@@ -3,12 +3,17 @@
 How often that is so is judged on few seeds by default and on as many as you ask for: `pytest --seeds 200`.
 """
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import binom
 
 import probes
 from probes.series.datasets import LINEAR_HEADS, NULLS, linear_head_loss, null
 from probes.series.transitions.find import scaled_sums
+from probes.series.transitions.likelihood import coloured, likelihood_ratio_test
 from probes.series.transitions.settling import find_settling
 from probes.series.transitions.transition import Transition
 
@@ -102,6 +107,115 @@ def test_a_drop_at_a_marked_intervention_says_so(rng):
     assert found["kind"][0] == "intervention"
 
 
+def test_jumps_of_the_learning_rate_are_interventions_and_its_smooth_changes_are_not(rng):
+    steps = np.arange(0, 3000.0)
+    values = logistic(steps, 1500, 20) + 0.02 * rng.standard_normal(3000)
+    warm = np.minimum(steps / 100, 1.0)
+    for rate, kind in ((np.where(steps < 1490, 1e-3, 1e-4), "intervention"), (np.cos(steps / 4000), "cliff")):
+        found = probes.find_transitions(values, steps, interventions=pd.Series(warm * rate, index=steps))
+        assert found["kind"][0] == kind
+
+
+def in_stages(t):
+    """A loss by its descent per e-fold: a broad hump of 1.3, and a second one at step 650, as of a language model."""
+    x = np.log(t + 1)
+    descent = 1.3 * np.exp(-0.5 * ((x - 4.5) / 1.5) ** 2) + 1.4 * np.exp(-0.5 * ((x - np.log(650)) / 0.3) ** 2)
+    return 11 - np.concatenate(([0], np.cumsum((descent[1:] + descent[:-1]) / 2 * np.diff(x))))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_second_hump_in_log_time_is_a_stage_and_a_first_is_none(sign, rng):
+    t = np.arange(0, 20000.0)
+    noise = 0.05 * rng.standard_normal(len(t))
+    found = probes.find_transitions(sign * in_stages(t) + noise, t)
+    assert found["kind"].tolist() == ["stage"]
+    assert found["direction"].tolist() == ["fall" if sign == 1 else "rise"]
+    assert found["step"][0] == pytest.approx(650, rel=0.15)
+    alone = 11 - 3 * (1 - 1 / (1 + (t / 650) ** 1.5))  # one hump, logistic in ln t
+    assert probes.find_transitions(sign * alone + noise, t).empty
+
+
+@pytest.mark.parametrize("n", [60, 4000])
+def test_rises_are_found_where_falls_are(n, rng):
+    steps = np.linspace(0, 6000, n)
+    noise = 0.02 * rng.standard_normal(n)
+    tables = [probes.find_transitions(sign * logistic(steps, 1500, 60) + noise, steps) for sign in (1, -1)]
+    for found, direction in zip(tables, ("fall", "rise"), strict=True):
+        assert found.loc[found["kind"] == "cliff", "direction"].tolist() == [direction]
+        assert found["low"][0] <= 1500 <= found["high"][0]
+
+
+def test_a_spike_that_recovers_is_a_spike_and_nothing_else(rng):
+    t = np.arange(1, 6000.0)
+    spike = np.where(t > 1300, np.exp(-(t - 1300) / 40), 0) * (1 - np.exp(-np.maximum(t - 1300, 0) / 5))
+    found = probes.find_transitions(3 + 2 * t**-0.3 + spike + 0.02 * rng.standard_normal(len(t)), t)
+    assert found["kind"].tolist() == ["spike"]
+    assert found["step"][0] == pytest.approx(1310, abs=40)
+
+
+def test_values_that_are_missing_are_gaps_and_counted(rng):
+    steps = np.arange(0, 3000.0)
+    values = logistic(steps, 1500, 20) + 0.02 * rng.standard_normal(3000)
+    values[700:720] = np.nan
+    with pytest.warns(
+        UserWarning, match=r"20 of 3000 values are not finite \(the first at step 700, the last at 719\)"
+    ):
+        found = probes.find_transitions(values, steps)
+    assert found["step"][0] == pytest.approx(1500, abs=5)
+
+
+# Short records
+
+
+def pythia_steps():
+    return np.array([0, *2 ** np.arange(10), *range(1000, 144000, 1000)], dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("steps", "at"), [(np.geomspace(1, 1e5, 50), 300), (pythia_steps(), 700), (np.linspace(0, 1e4, 100), 2500)]
+)
+def test_few_checkpoints_are_enough_inside_what_was_searched(steps, at, seeds):
+    found = 0
+    for seed in range(max(4, seeds // 10)):
+        noise = np.random.default_rng(seed).normal(0, 0.02, len(steps))
+        table = probes.find_transitions(logistic(steps, at, 0.12 * at) + noise, steps)
+        assert any(low <= at <= high for low, high in table.attrs["searched"])
+        near = table[(table["kind"] == "cliff") & (table["low"] <= at) & (table["high"] >= at)]
+        found += len(near) == 1
+    assert found >= 0.75 * max(4, seeds // 10)  # .9 of cases, of at least four
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.8])
+@pytest.mark.parametrize("n", [20, 50, 150])
+def test_short_records_that_drift_smoothly_keep_their_alpha(n, memory, seeds):
+    alarms, t = 0, np.linspace(0, 1, n)
+    for seed in range(seeds):
+        rng = np.random.default_rng([61, seed])
+        noise = coloured(memory, rng.standard_normal((n, 1)))[:, 0] * 10 ** rng.uniform(-2, 0)
+        drift = (np.exp(-3 * t), np.sin(2 * t), -t, 0 * t)[seed % 4]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that little could be searched
+            alarms += len(probes.find_transitions(drift + noise, 1000 * t)) > 0
+    assert alarms <= binom.isf(1e-3, seeds, 0.02)
+
+
+def test_nothing_searchable_says_so(rng):
+    values = coloured(0.95, rng.standard_normal((30, 1)))[:, 0]
+    with pytest.warns(UserWarning, match="nothing could be looked for in these 30 values"):
+        found = probes.find_transitions(values)
+    assert found.empty
+    assert found.attrs["searched"] == []
+
+
+def test_a_told_autocorrelation_buys_power(rng):
+    steps = np.linspace(0, 1e4, 50)
+    values = logistic(steps, 4000, 100) + coloured(0.5, 0.1 * rng.standard_normal((50, 1)))[:, 0]
+    alone, told = (likelihood_ratio_test(values, steps, rho=rho).p_value for rho in (None, 0.5))
+    assert told < 0.1 * alone
+    with pytest.raises(ValueError, match="autocorrelation is 1"):
+        probes.find_transitions(values, steps, autocorrelation=1)
+
+
 def test_the_table_has_its_columns_even_when_it_is_empty():
     columns = ["step", "low", "high", "kind", "direction", "strength", "p_value", "width"]
     assert list(probes.find_transitions(np.ones(50)).columns) == columns
@@ -113,7 +227,7 @@ def test_the_table_has_its_columns_even_when_it_is_empty():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: probes.find_transitions(np.ones(10)), "values has 10 entries: at least 30"),
+        (lambda: probes.find_transitions(np.ones(10)), "values has 10 entries: at least 20"),
         (lambda: probes.find_transitions(np.ones(50), np.ones(50)), "steps must increase"),
         (lambda: probes.find_transitions(np.ones(50), np.arange(50) - 5), "steps begin at -5"),
         (lambda: probes.find_transitions(np.ones(50), alpha=2), "alpha is 2"),

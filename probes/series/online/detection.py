@@ -201,8 +201,7 @@ class Detector:
 
     def _event(self, row: Transition, step: int) -> Event:
         numbers = {name: float(getattr(row, name)) for name in ("step", "low", "high", "strength", "p_value", "width")}
-        named = {"kind": row.kind, "direction": row.direction}
-        return Event(**named, metric=self.metric, detected_at=step, **numbers)
+        return Event(kind=row.kind, direction=row.direction, metric=self.metric, detected_at=step, **numbers)
 
 
 def share_of_alpha(look: int) -> float:

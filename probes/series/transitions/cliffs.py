@@ -10,8 +10,11 @@
 The noise of both is measured from the series, at the scale of the cliff, so that a random walk does not pass for one.
 
 A cliff is located by the best-fitting step: the place where half of the drop is done. Its interval is the range of
-places that the profile likelihood does not exclude at 95 %. Two shapes are tried, a logistic and a squared one (a loss
-is quadratic in the amplitude that grows logistically); the better one is used.
+places that the profile likelihood does not exclude at 95 %, whatever the shape: a logistic to the power of 1/2, 1, 2, 4
+or 8. (A loss is quadratic in an amplitude that grows logistically, 2; the saddles of deeper networks are left in a long
+foot and a short tail, 4 and 8; what is logistic in ln t has a long tail, 1/2.) How much of a foot or a tail belongs to
+the drop and how much to the decay around it no fit can tell; a fifth of the width is allowed for that. The width is
+that of the better of 1 and 2.
 """
 
 from collections.abc import Sequence
@@ -30,11 +33,11 @@ from probes.series.transitions.transition import Transition
 
 @dataclass(frozen=True)
 class Step:
-    """One logistic step down: (1 - logistic((t - centre) / width)) to the power 1 or 2."""
+    """One logistic step down: (1 - logistic((t - centre) / width)) to some power."""
 
     centre: float
     width: float
-    power: int = 1
+    power: float = 1
 
     def __call__(self, t: np.ndarray) -> np.ndarray:
         """The step at times t, from 1 to 0."""
@@ -43,7 +46,7 @@ class Step:
     @property
     def half(self) -> float:
         """Where half of the drop is done."""
-        return self.centre - (constants.HALF_OF_SQUARE * self.width if self.power == 2 else 0.0)
+        return self.centre + float(np.log(2 ** (1 / self.power) - 1)) * self.width
 
     def moved(self, half: float) -> "Step":
         """The same step with half of its drop done elsewhere."""
@@ -247,7 +250,7 @@ def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Tran
     assert window is not None  # it was measured there
     nearby = [other for other in others if window.at[0] < other.half < window.at[-1]]
 
-    def misfit(shape: np.ndarray, power: int) -> float:
+    def misfit(shape: np.ndarray, power: float) -> float:
         away, stretched = abs(shape[0] - step.half), abs(shape[1] - np.log(step.width))
         if away > constants.LOCATE_WIDTHS * step.width or stretched > constants.LOCATE_STRETCH:
             return np.inf  # some other step
@@ -255,21 +258,26 @@ def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Tran
 
     start = np.array([step.half, np.log(step.width)])
     simplex = start + np.array([[0, 0], [step.width, 0], [0, 0.5]])
-    fits = [
-        (minimize(misfit, start, (power,), "Nelder-Mead", options={"initial_simplex": simplex, "maxfev": 150}), power)
-        for power in (1, 2)
-    ]
-    fit, power = min(fits, key=lambda pair: pair[0].fun)
-    best = _shaped(fit.x, power)
+    fits = {}
+    for power in constants.STEP_POWERS:
+        options = {"initial_simplex": simplex, "maxfev": 150 if power in constants.USUAL_POWERS else 60}
+        fits[power] = minimize(misfit, start, (power,), "Nelder-Mead", options=options)
+    power = min(fits, key=lambda power: fits[power].fun)
+    usual = min(constants.USUAL_POWERS, key=lambda power: fits[power].fun)
+    fit, best = fits[power], _shaped(fits[power].x, power)
+    width = _shaped(fits[usual].x, usual).width
     drop = min(1.0, float(window.chi2([*nearby, best])[1][-1]))  # a fraction of the range
     low, high = _profile(window, best, nearby, float(fit.fun))
     i = int(np.clip(np.searchsorted(sums.at, best.half), 1, len(sums.at) - 1))
     spacing = float(sums.at[i] - sums.at[i - 1])  # no place is known better than to one value of the series
-    low, high = min(low, best.half - spacing), max(high, best.half + spacing)
-    return Transition(best.half, low, high, "cliff", "fall", drop, p_value, best.width)
+    below, above = max(best.half - low, spacing), max(high - best.half, spacing)
+    low, high = (
+        best.half + sign * np.hypot(one, constants.SHAPE_ERROR * width) for sign, one in ((-1, below), (1, above))
+    )
+    return Transition(best.half, low, high, "cliff", "fall", drop, p_value, width)
 
 
-def _shaped(shape: np.ndarray, power: int) -> Step:
+def _shaped(shape: np.ndarray, power: float) -> Step:
     return Step(0.0, float(np.exp(shape[1])), power).moved(float(shape[0]))
 
 
@@ -281,7 +289,7 @@ def _profile(window: Window, best: Step, nearby: list[Step], chi2: float) -> tup
         steps = [
             replace(best, width=best.width * stretch, power=power).moved(half)
             for stretch in constants.PROFILE_STRETCHES
-            for power in (1, 2)
+            for power in constants.STEP_POWERS
         ]
         return min(window.chi2([*nearby, step])[0] for step in steps) - chi2 - allowed
 

@@ -16,13 +16,19 @@ from probes.series.transitions.noise import measure_noise
 from probes.series.transitions.search import search_blocks
 from probes.series.transitions.searched import Stretches, searched_by_blocks, warn_if_little
 from probes.series.transitions.settling import find_settling
+from probes.series.transitions.short import search_values, searched_by_values
 from probes.series.transitions.transition import Transition, transitions_table
 
 Series = Float64[np.ndarray, " n"]
 
 
 def find_transitions(
-    values: Values, steps: Values | None = None, *, alpha: float = 0.01, interventions: Interventions = ()
+    values: Values,
+    steps: Values | None = None,
+    *,
+    alpha: float = 0.01,
+    interventions: Interventions = (),
+    autocorrelation: float | None = None,
 ) -> pd.DataFrame:
     """What happens in one series, falling or rising: one row each, ordered by step.
 
@@ -45,6 +51,10 @@ def find_transitions(
     itself, a Series by step, whose jumps are taken. Values that are NaN or infinite are gaps, and a warning counts
     them.
 
+    Up to 300 values are tested one by one against smooth drift and AR(1) noise, whose autocorrelation from one value to
+    the next may be told if it is known from elsewhere (pooled over the heads of a run, say), which buys power; longer
+    series by means over blocks, with the noise measured at every scale.
+
     Half-drop + 1.1 width is the time t* at which the amplitude behind a squared loss is half grown. steps are counted
     from the start of training: the scales looked at grow in proportion to the step.
     """
@@ -60,13 +70,19 @@ def find_transitions(
         )
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha}: a false-alarm rate between 0 and 1 is expected")
+    if autocorrelation is not None and not 0 <= autocorrelation < 1:
+        raise ValueError(f"autocorrelation is {autocorrelation}: that of the noise, from 0 to below 1, is expected")
     marks = intervention_steps(interventions)
     calm = without_spikes(series)
     if calm.max() == calm.min():  # constant: any change would have been seen
         return _answer([], [(float(at[0]), float(at[-1]))])
     sums = scaled_sums(calm, at)
-    rows = search_blocks(sums, alpha)
-    searched = searched_by_blocks(sums, alpha / constants.TESTS)
+    if len(series) <= constants.SHORT:
+        rows, rest = search_values(series, at, alpha, autocorrelation)
+        searched = searched_by_values(at, rest, alpha, autocorrelation)
+    else:
+        rows = search_blocks(sums, alpha)
+        searched = searched_by_blocks(sums, alpha / constants.TESTS)
     warn_if_little(searched, at, stacklevel=3)
     last = max(rows, key=lambda row: row.step, default=None)
     settled = find_settling(sums, last) if last and last.kind in ("cliff", "dip") else None

@@ -54,10 +54,14 @@ def searched_by_blocks(sums: Sums, alpha: float) -> Stretches:
 
 
 def stretches(places: np.ndarray, seen: np.ndarray, reach: float) -> Stretches:
-    """Runs of places that are seen, each widened by a ratio either side."""
+    """Runs of places that are seen, each widened by a ratio either side; single places do not count."""
+    from scipy.ndimage import median_filter
+
+    seen = median_filter(seen.astype(int), constants.SHORTEST_STRETCH, mode="constant") > 0
     padded = np.concatenate(([False], seen, [False])).astype(int)
     first, last = np.flatnonzero(np.diff(padded) == 1), np.flatnonzero(np.diff(padded) == -1) - 1
-    return [(float(places[i] / reach), float(places[j] * reach)) for i, j in zip(first, last, strict=True)]
+    runs = [(i, j) for i, j in zip(first, last, strict=True) if j - i + 1 >= constants.SHORTEST_STRETCH]
+    return [(float(places[i] / reach), float(places[j] * reach)) for i, j in runs]
 
 
 def share_searched(found: Stretches, at: np.ndarray) -> float:

@@ -111,7 +111,7 @@ def log_slopes(sums: Sums, width: float) -> LogSlopes:
         descent = (before.mean - after.mean) / apart
         sd = np.hypot(before.sd, after.sd) / apart
     inflation = np.maximum(before.inflation, after.inflation)
-    return LogSlopes(*(part[enough] for part in (x, descent, sd, inflation)), width)
+    return LogSlopes(x[enough], descent[enough], sd[enough], inflation[enough], width)
 
 
 def find_humps(slopes_by_width: list[LogSlopes], alpha: float, masked: list[tuple[float, float]]) -> list[Hump]:
@@ -133,8 +133,7 @@ def _unmasked(slopes: LogSlopes, masked: list[tuple[float, float]]) -> LogSlopes
     clear = np.ones(len(slopes.x), dtype=bool)
     for low, high in masked:
         clear &= (slopes.x + slopes.width < low) | (slopes.x - slopes.width > high)
-    parts = (slopes.x, slopes.descent, slopes.sd, slopes.inflation)
-    return LogSlopes(*(part[clear] for part in parts), slopes.width)
+    return LogSlopes(slopes.x[clear], slopes.descent[clear], slopes.sd[clear], slopes.inflation[clear], slopes.width)
 
 
 def _best_hump(slopes: LogSlopes, found: list[Hump], alpha: float) -> Hump | None:

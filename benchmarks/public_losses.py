@@ -1,0 +1,43 @@
+"""What find_transitions says about public training curves, kept in a folder of .npz files outside of the project.
+
+    python -m benchmarks.public_losses FOLDER
+
+Of each curve (`NAME.steps` with `NAME.loss` or `NAME.values`): its rows, where it was searched, and the seconds taken.
+"""
+
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from probes import find_transitions
+
+
+def run(folder: Path) -> None:
+    """Print what is found in every curve of every file."""
+    warnings.simplefilter("ignore")
+    for path in sorted(folder.glob("*.npz")):
+        data = np.load(path)
+        for name in sorted(key.removesuffix(".steps") for key in data.files if key.endswith(".steps")):
+            values = data[f"{name}.loss"] if f"{name}.loss" in data.files else data[f"{name}.values"]
+            tell(name, data[f"{name}.steps"].astype(float), values.astype(float))
+
+
+def tell(name: str, steps: np.ndarray, values: np.ndarray) -> None:
+    """One curve: a line for itself and one for each row."""
+    start = time.perf_counter()
+    found = find_transitions(values, steps)
+    seconds = time.perf_counter() - start
+    where = ", ".join(f"{low:.0f} to {high:.0f}" for low, high in found.attrs["searched"])
+    print(f"{name}: {len(values)} values, searched {where or 'nowhere'}, {seconds:.2f} s")
+    for _, row in found.iterrows():
+        print(
+            f"    {row['kind']:12s} {row['direction']:4s} {row['step']:9.0f} [{row['low']:.0f}, {row['high']:.0f}]  "
+            f"strength {row['strength']:.3f}  p {row['p_value']:.1e}"
+        )
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

@@ -1,0 +1,54 @@
+"""What a short record does when nothing happens: smooth curves that suit the steps at which it was taken.
+
+A drift that is smooth in t is not smooth over checkpoints 0, 1, 2, 4 ... 512, 1000, 2000 ..., whose spacing changes
+abruptly, and one that is smooth in ln t is not smooth over even ones. So there is not one baseline but several, each a
+few columns: cubic splines in the number of the value, in ln t, in the mean of both and in t (those that differ on this
+schedule), with no inner knot and with two (and more, for more values); and mixtures of decaying exponentials. A change
+counts only if it beats the best of them, each charged for its columns.
+"""
+
+import numpy as np
+from jaxtyping import Float64
+
+from probes.series.transitions import constants
+
+Series = Float64[np.ndarray, " n"]
+Columns = Float64[np.ndarray, "n columns"]
+
+
+def smooth_baselines(at: Series) -> list[Columns]:
+    """Orthonormal columns of every smooth baseline for values at these steps."""
+    n = len(at)
+    sizes = constants.SPLINE_COLUMNS + (constants.MORE_COLUMNS if n >= constants.FEWEST_FOR_MORE else ())
+    sizes = [size for size in sizes if size <= n / constants.VALUES_PER_COLUMN]
+    baselines = [_spline(axis, size) for size in sizes for axis in time_axes(at)]
+    if n >= constants.FEWEST_FOR_DECAYS:
+        t = (at - at[0]) / (at[-1] - at[0])
+        rates = 1 / np.geomspace(max(constants.FASTEST_DECAY, 0.5 / n), constants.SLOWEST_DECAY, constants.DECAYS)
+        baselines.append(_orthonormal(np.column_stack([np.ones(n), t, np.exp(-t[:, None] * rates)]), 1e-4))
+    return baselines
+
+
+def time_axes(at: Series) -> list[Series]:
+    """Rank, ln t, the mean of both and t, each from 0 to 1; those that are another one on this schedule left out."""
+    rank = np.linspace(0, 1, len(at))
+    logs = np.log(at if at[0] > 0 else at - at[0] + (at[1] - at[0]))
+    logs = (logs - logs[0]) / (logs[-1] - logs[0])
+    axes = [rank]
+    for axis in (logs, (logs + rank) / 2, (at - at[0]) / (at[-1] - at[0])):
+        if all(np.abs(axis - other).max() > constants.SAME_AXIS for other in axes):
+            axes.append(axis)
+    return axes
+
+
+def _spline(axis: Series, size: int) -> Columns:
+    """A cubic spline of so many columns, its inner knots evenly spaced."""
+    knots = np.linspace(0, 1, size - 2)[1:-1]
+    powers = np.column_stack([axis**k for k in range(4)])
+    return _orthonormal(np.column_stack([powers, np.maximum(axis[:, None] - knots, 0) ** 3]), 1e-6)
+
+
+def _orthonormal(columns: Columns, smallest: float) -> Columns:
+    """A basis of what the columns span, but for directions in which they hardly differ."""
+    u, s, _ = np.linalg.svd(columns / np.linalg.norm(columns, axis=0), full_matrices=False)
+    return np.ascontiguousarray(u[:, s > smallest * s[0]])
