@@ -10,7 +10,7 @@ counts only if it beats the best of them, each charged for its columns.
 import numpy as np
 from jaxtyping import Float64
 
-from probes.series.transitions import constants
+from probes.series.transitions import short_constants
 
 Series = Float64[np.ndarray, " n"]
 Columns = Float64[np.ndarray, "n columns"]
@@ -19,12 +19,16 @@ Columns = Float64[np.ndarray, "n columns"]
 def smooth_baselines(at: Series) -> list[Columns]:
     """Orthonormal columns of every smooth baseline for values at these steps."""
     n = len(at)
-    sizes = constants.SPLINE_COLUMNS + (constants.MORE_COLUMNS if n >= constants.FEWEST_FOR_MORE else ())
-    sizes = [size for size in sizes if size <= n / constants.VALUES_PER_COLUMN]
+    sizes = short_constants.SPLINE_COLUMNS + (
+        short_constants.MORE_COLUMNS if n >= short_constants.FEWEST_FOR_MORE else ()
+    )
+    sizes = [size for size in sizes if size <= n / short_constants.VALUES_PER_COLUMN]
     baselines = [_spline(axis, size) for size in sizes for axis in time_axes(at)]
-    if n >= constants.FEWEST_FOR_DECAYS:
+    if n >= short_constants.FEWEST_FOR_DECAYS:
         t = (at - at[0]) / (at[-1] - at[0])
-        rates = 1 / np.geomspace(max(constants.FASTEST_DECAY, 0.5 / n), constants.SLOWEST_DECAY, constants.DECAYS)
+        rates = 1 / np.geomspace(
+            max(short_constants.FASTEST_DECAY, 0.5 / n), short_constants.SLOWEST_DECAY, short_constants.DECAYS
+        )
         baselines.append(_orthonormal(np.column_stack([np.ones(n), t, np.exp(-t[:, None] * rates)]), 1e-4))
     return baselines
 
@@ -36,7 +40,7 @@ def time_axes(at: Series) -> list[Series]:
     logs = (logs - logs[0]) / (logs[-1] - logs[0])
     axes = [rank]
     for axis in (logs, (logs + rank) / 2, (at - at[0]) / (at[-1] - at[0])):
-        if all(np.abs(axis - other).max() > constants.SAME_AXIS for other in axes):
+        if all(np.abs(axis - other).max() > short_constants.SAME_AXIS for other in axes):
             axes.append(axis)
     return axes
 

@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float64
 
 from probes.series.checks import Values, read_series
-from probes.series.transitions import constants
+from probes.series.transitions import constants, short_constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.interventions import Interventions, intervention_steps
 from probes.series.transitions.noise import measure_noise
@@ -77,7 +77,7 @@ def find_transitions(
     if calm.max() == calm.min():  # constant: any change would have been seen
         return _answer([], [(float(at[0]), float(at[-1]))])
     sums = scaled_sums(calm, at)
-    if len(series) <= constants.SHORT:
+    if len(series) <= short_constants.SHORT:
         rows, rest = search_values(series, at, alpha, autocorrelation)
         searched = searched_by_values(at, rest, alpha, autocorrelation)
     else:

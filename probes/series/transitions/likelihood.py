@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float64
 
-from probes.series.transitions import constants
+from probes.series.transitions import constants, short_constants
 from probes.series.transitions.baselines import Columns, smooth_baselines
 from probes.series.transitions.null_tails import tail
 
@@ -68,7 +68,7 @@ def likelihood_ratio_test(
     """Whether one step or bump explains a record of 20 to 300 values better than smooth drift and AR(1) noise do.
 
     values need no scaling. The columns of known are courses of changes found before, and part of the baseline. p_value
-    is 1 where the best shape is too low or implausibly high (constants.SHAPE_HEIGHTS).
+    is 1 where the best shape is too low or implausibly high (short_constants.SHAPE_HEIGHTS).
     """
     at = np.ascontiguousarray(steps, dtype=np.float64)
     fits = searching_fits(at.tobytes(), rho) if known is None else Fits(at, rho, known)
@@ -77,14 +77,14 @@ def likelihood_ratio_test(
 
 def shapes_for(n: int) -> list[Shape]:
     """Every place and width tried among n values."""
-    edge, widths, width = constants.SHAPE_EDGE, [], 1.0
-    while width <= n / constants.VALUES_PER_WIDTH:
+    edge, widths, width = short_constants.SHAPE_EDGE, [], 1.0
+    while width <= n / short_constants.VALUES_PER_WIDTH:
         widths.append(width)
-        width *= constants.WIDTH_RATIO
-    shapes = [Shape("step", place, constants.SHARP) for place in np.arange(edge, n - 1 - edge + 1e-9)]
-    for kind, spacing in (("step", 1.0), ("bump", 0.5)):
+        width *= short_constants.WIDTH_RATIO
+    shapes = [Shape("step", place, short_constants.SHARP) for place in np.arange(edge, n - 1 - edge + 1e-9)]
+    for kind, spacing, least in (("step", 1.0, edge), ("bump", 0.5, short_constants.BUMP_EDGE)):
         for width in widths:
-            low = max(edge, 2 * width)
+            low = max(least, 2 * width)
             shapes += [Shape(kind, place, width) for place in np.arange(low, n - 1 - low + 1e-9, spacing * width)]
     return shapes
 
@@ -132,7 +132,7 @@ class Likelihoods:
     def statistic(self) -> np.ndarray:
         """T of every record."""
         best, without, wild = (part.max((0, 1)) for part in (self.with_shape, self.without, self.wild))
-        return 2 * (best - np.maximum(without, wild - constants.WILD_COST))
+        return 2 * (best - np.maximum(without, wild - short_constants.WILD_COST))
 
 
 class Fits:
@@ -142,7 +142,7 @@ class Fits:
         self, steps: Series, rho: float | None = None, known: Columns | None = None, courses: Columns | None = None
     ) -> None:
         self.n, self.is_told = len(steps), rho is not None
-        self.rhos = constants.RHOS if rho is None else (rho,)
+        self.rhos = short_constants.RHOS if rho is None else (rho,)
         more = [] if known is None else [known]
         self.baselines = [np.column_stack([columns, *more]) for columns in smooth_baselines(steps)]
         self.shapes = shapes_for(self.n) if courses is None else []
@@ -159,7 +159,7 @@ class Fits:
             q, r = np.linalg.qr(whitened(rho, baseline))
             within = courses.T @ q
             beyond = np.maximum(whole - (within**2).sum(1), 0)
-            length = np.where(beyond > constants.BEYOND_BASELINE**2 * whole, np.sqrt(beyond), np.inf)
+            length = np.where(beyond > short_constants.BEYOND_BASELINE**2 * whole, np.sqrt(beyond), np.inf)
             found.append(_Projection(q, within, length, float(np.log(np.abs(np.diag(r))).sum())))
         return found
 
@@ -196,7 +196,7 @@ class Fits:
         height = along / length
         left = max(float((rest**2).sum()) - along**2, 0.0)
         innovation = np.sqrt(left / max(1, self.n - one.basis.shape[1] - 3))
-        lowest, highest = constants.SHAPE_HEIGHTS
+        lowest, highest = short_constants.SHAPE_HEIGHTS
         p_value = self.p_value(statistic, found) if lowest < abs(height) < highest else 1.0
         noise = float(innovation / np.sqrt(1 - rho**2))
         return ChangeTest(self.shapes[which], height, statistic, p_value, rho, noise)
@@ -210,7 +210,7 @@ class Fits:
         """The same for a posterior of rho that is given."""
         chance = np.exp(log_posterior - log_posterior.max())
         tails = [tail(statistic, self.n, rho, is_told=self.is_told) for rho in self.rhos]
-        safety = max(constants.SAFETY, constants.SAFETY_VALUES / self.n)
+        safety = max(short_constants.SAFETY, short_constants.SAFETY_VALUES / self.n)
         return min(1.0, safety * float(chance @ np.array(tails) / chance.sum()))
 
     def likelihood_of_each(self, record: Series) -> Series:

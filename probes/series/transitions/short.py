@@ -12,7 +12,7 @@ and so the interval ends at a value.
 import numpy as np
 from jaxtyping import Float64
 
-from probes.series.transitions import constants
+from probes.series.transitions import constants, short_constants
 from probes.series.transitions.likelihood import ChangeTest, Fits, likelihood_ratio_test, searching_fits, whitened
 from probes.series.transitions.searched import Stretches, stretches
 from probes.series.transitions.transition import Transition
@@ -29,7 +29,7 @@ def search_values(
     while True:
         known = np.column_stack(courses) if courses else None
         test = likelihood_ratio_test(values, at, rho=rho, known=known)
-        if test.p_value >= alpha or len(rows) == constants.MOST_SHAPES:
+        if test.p_value >= alpha or len(rows) == short_constants.MOST_SHAPES:
             return rows, test
         row, course = _located(values, at, test, known, rho)
         rows.append(row)
@@ -41,12 +41,12 @@ def _located(
 ) -> tuple[Transition, Series]:
     """Where the change of a test is, with its interval; and its course."""
     n, shape = len(at), test.shape
-    reach = max(constants.LOCATE_VALUES, constants.LOCATE_WIDTHS * shape.width)
+    reach = max(short_constants.LOCATE_VALUES, constants.LOCATE_WIDTHS * shape.width)
     places = np.arange(
-        max(0.5, shape.place - reach), min(n - 1.5, shape.place + reach) + 1e-9, constants.LOCATE_SPACING
+        max(0.5, shape.place - reach), min(n - 1.5, shape.place + reach) + 1e-9, short_constants.LOCATE_SPACING
     )
-    stretched = [max(constants.SHARP, shape.width * stretch) for stretch in constants.SHAPE_STRETCHES]
-    widths = np.array(constants.SHARP_WIDTHS if shape.width == constants.SHARP else sorted(set(stretched)))
+    stretched = [max(short_constants.SHARP, shape.width * stretch) for stretch in short_constants.SHAPE_STRETCHES]
+    widths = np.array(short_constants.SHARP_WIDTHS if shape.width == short_constants.SHARP else sorted(set(stretched)))
     courses = _courses(shape.kind, places, widths, at)  # [values, places, widths, forms]
     fits = Fits(at, rho, known, courses.reshape(n, -1))
     log = fits.likelihood_of_each(values / (values.max() - values.min())).reshape(courses.shape[1:])
@@ -110,7 +110,7 @@ def _are_seen(fits: Fits, courses: np.ndarray, noise: float, rho: float, alpha: 
             nothing[i, j] = base - n / 2 * np.log(left + spread)
             best_step, best_wild = (np.maximum(left - gain[of].max(0), 0.0) for of in (steps, wild))
             with_step[i, j] = base - n / 2 * np.log(best_step + spread)
-            wild_left = base - n / 2 * np.log(best_wild + spread) - constants.WILD_COST
+            wild_left = base - n / 2 * np.log(best_wild + spread) - short_constants.WILD_COST
             without[i, j] = np.maximum(nothing[i, j], wild_left)
             posterior[i, j] = level - (n - columns) / 2 * np.log(left + spread) - one.log_volume
     statistic = np.maximum(0.0, 2 * (with_step.max((0, 1)) - without.max((0, 1))))

@@ -1,0 +1,58 @@
+"""The numbers on which the search in short records (up to 300 values) rests: what each decides, where it comes from.
+
+Of the same four sorts as in `constants.py`. Tuned ones were tuned on smooth drifts with AR(1) noise (rho 0, .5, .8) and
+on usual drops, on 20 to 300 even, log-spaced and doubling-then-even steps.
+"""
+
+SHORT = 300
+"""Most values that are tested one by one; more are tested by blocks. Tuned: with fewer than 300 the correlation of the
+noise at the scale of a block cannot be measured (50 values with rho .8 raised a dip in one of four)."""
+
+SPLINE_COLUMNS, MORE_COLUMNS, FEWEST_FOR_MORE, VALUES_PER_COLUMN = (4, 6), (9, 12), 250, 4
+"""Columns of the splines, at most one for every four values; and more from 250 values on. Tuned: with 9 and 12 for 200
+even values, .79 of usual drops are found instead of 1.0; without them faint noise on 300 log-spaced values shows what
+six columns miss (.08 false alarms)."""
+
+SAME_AXIS = 0.05
+"""Two time axes that never differ by more are one. Judgement."""
+
+FEWEST_FOR_DECAYS, DECAYS, FASTEST_DECAY, SLOWEST_DECAY = 24, 7, 0.005, 0.7
+"""Values needed for the baseline of decays; how many, and their time constants as shares of the record. Geometry: a
+factor 2.3 apart they stand for any mixture to within a percent; faster ones are over within a value or two."""
+
+RHOS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.96)
+"""Autocorrelations tried. Judgement: finer makes no difference to the likelihood of fewer than 300 values."""
+
+BUMP_EDGE = 3
+"""Least number of values before the middle of a bump. Tuned: on the steep beginning of a curve a bump at its second
+value makes up for what the baseline misses."""
+
+SHARP, SHAPE_EDGE, VALUES_PER_WIDTH, WIDTH_RATIO = 0.15, 1.5, 12, 1.6
+"""Width, in values, of a step between two of them; the least number of values before its middle; the widest, as a share
+of the record; and the ratio of widths. Judgement: two values either side, and a step that takes more than a third of
+the record is drift."""
+
+BEYOND_BASELINE = 0.05
+"""Length of a shape beyond the baseline, as a share of its own. Judgement: below it the two are one."""
+
+SHAPE_HEIGHTS = (0.05, 2.0)
+"""Heights that are believed, as shares of the range. Tuned on smooth drifts with faint noise: a lower step makes up
+for what the baseline misses, a higher one is held up by it."""
+
+WILD_COST = 3.0
+"""What leaving a wild value out costs, in log likelihood. Judgement: the place of one among a hundred is ln 100 = 4.6
+and its height 1, less where there are few."""
+
+SAFETY, SAFETY_VALUES = 2.0, 60.0
+"""Factor on the p-value of a short record: 2, or 60 over the number of values if that is more. Tuned on smooth drifts
+with rho 0, .5, .8: without it up to .05 of 20 values with rho .8, and .03 of 100 with rho 0, were below .01."""
+
+LOCATE_VALUES, LOCATE_SPACING, SHAPE_STRETCHES = 3.0, 0.25, (0.4, 0.6, 0.8, 1.0, 1.25, 1.6, 2.2)
+"""How far, in values, the place of a change is looked for around the best one of the search (or LOCATE_WIDTHS of its
+widths, if that is more), how finely, and with which widths over the best one. Judgement."""
+
+SHARP_WIDTHS = (0.15, 0.3, 0.5, 0.75)
+"""Widths with which a step between two values is located. Judgement."""
+
+MOST_SHAPES = 8
+"""Changes looked for in one short record. Judgement."""
