@@ -3,7 +3,7 @@
 A drift that is smooth in t is not smooth over checkpoints 0, 1, 2, 4 ... 512, 1000, 2000 ..., whose spacing changes
 abruptly, and one that is smooth in ln t is not smooth over even ones. So there is not one baseline but several, each a
 few columns: cubic splines in the number of the value, in ln t, in the mean of both and in t (those that differ on this
-schedule), with no inner knot and with two (and more, for more values); and mixtures of decaying exponentials. A change
+schedule), with no inner knot and with two; and mixtures of decaying exponentials. A change
 counts only if it beats the best of them, each charged for its columns.
 """
 
@@ -19,10 +19,8 @@ Columns = Float64[np.ndarray, "n columns"]
 def smooth_baselines(at: Series) -> list[Columns]:
     """Orthonormal columns of every smooth baseline for values at these steps."""
     n = len(at)
-    sizes = short_constants.SPLINE_COLUMNS + (
-        short_constants.MORE_COLUMNS if n >= short_constants.FEWEST_FOR_MORE else ()
-    )
-    sizes = [size for size in sizes if size <= n / short_constants.VALUES_PER_COLUMN]
+    most = n / short_constants.VALUES_PER_COLUMN
+    sizes = [size for size in short_constants.SPLINE_COLUMNS if size <= most]
     baselines = [_spline(axis, size) for size in sizes for axis in time_axes(at)]
     if n >= short_constants.FEWEST_FOR_DECAYS:
         t = (at - at[0]) / (at[-1] - at[0])

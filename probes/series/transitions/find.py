@@ -51,7 +51,7 @@ def find_transitions(
     itself, a Series by step, whose jumps are taken. Values that are NaN or infinite are gaps, and a warning counts
     them.
 
-    Up to 300 values are tested one by one against smooth drift and AR(1) noise, whose autocorrelation from one value to
+    Up to 250 values are tested one by one against smooth drift and AR(1) noise, whose autocorrelation from one value to
     the next may be told if it is known from elsewhere (pooled over the heads of a run, say), which buys power; longer
     series by means over blocks, with the noise measured at every scale.
 

@@ -1,6 +1,6 @@
 """The likelihood ratio for one change in a short record, on its values themselves.
 
-On 20 to 300 values there are no blocks to take means of, and the correlation of the noise cannot be measured apart from
+On 20 to 250 values there are no blocks to take means of, and the correlation of the noise cannot be measured apart from
 the curve. So everything is fitted together:
 
     value = smooth baseline (`baselines.py`) + one shape + AR(1) noise
@@ -65,7 +65,7 @@ class ChangeTest:
 def likelihood_ratio_test(
     values: Series, steps: Series, *, rho: float | None = None, known: Columns | None = None
 ) -> ChangeTest:
-    """Whether one step or bump explains a record of 20 to 300 values better than smooth drift and AR(1) noise do.
+    """Whether one step or bump explains a record of 20 to 250 values better than smooth drift and AR(1) noise do.
 
     values need no scaling. The columns of known are courses of changes found before, and part of the baseline. p_value
     is 1 where the best shape is too low or implausibly high (short_constants.SHAPE_HEIGHTS).

@@ -1,4 +1,4 @@
-"""Short records, 20 to 300 values: changes found one after the other by the likelihood ratio on the values themselves.
+"""Short records, 20 to 250 values: changes found one after the other by the likelihood ratio on the values themselves.
 
 The best step or bump is tested (`likelihood.py`); if it is sure, it is located, joins the baseline, and the next one is
 looked for. A step is a cliff, a bump down a dip, a bump up a spike.

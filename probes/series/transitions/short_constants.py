@@ -1,17 +1,17 @@
-"""The numbers on which the search in short records (up to 300 values) rests: what each decides, where it comes from.
+"""The numbers on which the search in short records (up to 250 values) rests: what each decides, where it comes from.
 
 Of the same four sorts as in `constants.py`. Tuned ones were tuned on smooth drifts with AR(1) noise (rho 0, .5, .8) and
-on usual drops, on 20 to 300 even, log-spaced and doubling-then-even steps.
+on usual drops, on 20 to 200 even, log-spaced and doubling-then-even steps.
 """
 
-SHORT = 300
-"""Most values that are tested one by one; more are tested by blocks. Tuned: with fewer than 300 the correlation of the
-noise at the scale of a block cannot be measured (50 values with rho .8 raised a dip in one of four)."""
+SHORT = 250
+"""Most values that are tested one by one; more are tested by blocks. Tuned: with fewer than that the correlation of the
+noise at the scale of a block cannot be measured (50 values with rho .8 raised a dip in one of four); with more, faint
+noise shows what six columns miss (.08 false alarms on 300 log-spaced values)."""
 
-SPLINE_COLUMNS, MORE_COLUMNS, FEWEST_FOR_MORE, VALUES_PER_COLUMN = (4, 6), (9, 12), 250, 4
-"""Columns of the splines, at most one for every four values; and more from 250 values on. Tuned: with 9 and 12 for 200
-even values, .79 of usual drops are found instead of 1.0; without them faint noise on 300 log-spaced values shows what
-six columns miss (.08 false alarms)."""
+SPLINE_COLUMNS, VALUES_PER_COLUMN = (4, 6), 4
+"""Columns of the splines, at most one for every four values. Tuned: with 9 and 12 as well, .79 of usual drops on 200
+even values are found instead of 1.0, and wide dips are taken for drift."""
 
 SAME_AXIS = 0.05
 """Two time axes that never differ by more are one. Judgement."""
