@@ -13,7 +13,8 @@ from jaxtyping import Float64
 from probes.series.transitions import short_constants
 
 Series = Float64[np.ndarray, " n"]
-Columns = Float64[np.ndarray, "n columns"]
+Columns = Float64[np.ndarray, "_ _"]
+"""A row for each value, a column for each course."""
 
 
 def smooth_baselines(at: Series) -> list[Columns]:

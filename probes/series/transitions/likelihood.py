@@ -213,7 +213,7 @@ class Fits:
         safety = max(short_constants.SAFETY, short_constants.SAFETY_VALUES / self.n)
         return min(1.0, safety * float(chance @ np.array(tails) / chance.sum()))
 
-    def likelihood_of_each(self, record: Series) -> Series:
+    def likelihood_of_each(self, record: Series) -> np.ndarray:
         """Log likelihood of one record with each of the courses in turn, at the best baseline and rho."""
         best = np.full(self.count, -np.inf)
         for j, rho in enumerate(self.rhos):

@@ -64,7 +64,7 @@ def _located(
     return row, courses[:, i, j, k]
 
 
-def _courses(kind: str, places: Series, widths: Series, at: Series) -> np.ndarray:
+def _courses(kind: str, places: np.ndarray, widths: np.ndarray, at: Series) -> np.ndarray:
     """Courses [values, places, widths, forms] whose middle is at these places, among the values."""
     number = np.arange(len(at), dtype=np.float64)
     away = (number[:, None, None] - places[:, None]) / widths
