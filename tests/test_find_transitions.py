@@ -240,7 +240,7 @@ def test_what_is_not_a_usable_series_is_refused_by_name(call, message):
 
 
 def logistic(steps, centre, width):
-    return 1 / (1 + np.exp((steps - centre) / width))
+    return 1 / (1 + np.exp(np.clip((steps - centre) / width, -700, 700)))
 
 
 def test_strength_and_width_are_those_of_the_planted_step(rng):
