@@ -23,6 +23,7 @@ REFUSED = {
     "luke": "it has other queries between words and entities",
     "nystromformer": "patterns come from those of landmarks, and a convolution is added to what heads write",
     "wavlm": "scores have a bias of the distance that a gate of the query multiplies",
+    "rf_detr": "its decoder has another number of heads than its config says first",
     "reformer": "queries and keys are hashed into buckets, and share one projection",
     "zamba": "one block of attention is shared by several layers and reads the stream beside the embedding",
     "zamba2": "one block of attention is shared by several layers, with adapters, and reads the embedding too",
