@@ -124,14 +124,14 @@ LIBRARIES = (
     Family(
         "torch",  # torch.nn.MultiheadAttention, wherever it stands
         **fused("in_proj_weight", "(part head d_head) d_model", "out_proj.weight"),
-        any_model_type=True,
+        # a type that is not listed may count the heads of this module elsewhere than those of its others: RF-DETR does
+        model_types=("siglip", "siglip2", "siglip_vision_model", "siglip2_vision_model"),
         unfoldable="torch.nn.MultiheadAttention does not say which norm stands before it",
         head_counts=("nhead",),
     ),
     Family(
         "torch, other widths",  # the same with kdim or vdim: keys and values of another stream
         **linear("", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"),
-        any_model_type=True,
         unfoldable="torch.nn.MultiheadAttention does not say which norm stands before it",
         head_counts=("nhead",),
         crosses=True,
