@@ -41,7 +41,10 @@ def part_of(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
     for key in ("text", "llm", "language", "decoder", "thinker"):
         if key in nested:
             return part_of(nested[key], prefix)
-    return part_of(next(iter(nested.values())), prefix) if len(nested) == 1 else config
+    says_itself = any(key.endswith("attention_heads") and _number(config, key, 0) for key in config)
+    if len(nested) != 1 or says_itself or "backbone" in nested:  # a backbone is a part: its names say so
+        return config
+    return part_of(next(iter(nested.values())), prefix)
 
 
 def _describes_a_model(value: Any) -> bool:

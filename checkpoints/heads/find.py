@@ -18,7 +18,7 @@ from checkpoints.heads.head_layout import HeadLayout
 from checkpoints.heads.layout import Family
 from checkpoints.heads.places import places, without_attention
 from checkpoints.heads.rotary import rotary_of
-from checkpoints.heads.stack import Stack, fitted, listed, named, unexplained
+from checkpoints.heads.stack import NearMissError, Stack, fitted, listed, named, unexplained
 from checkpoints.heads.suggest import NoAttentionError, unknown_layout
 from checkpoints.heads.towers import with_towers
 from checkpoints.heads.weights import Weight
@@ -173,6 +173,7 @@ class _Search:
     def error(self, family: Family | None) -> ValueError:
         """Why nothing was found."""
         listed_first = [error for one, error in self.misfits if self._is_listed(one, "")]
+        listed_first += [error for _, error in self.misfits if isinstance(error, NearMissError)]
         if self.misfits:
             return (listed_first or [error for _, error in self.misfits])[0]
         return unknown_layout(self.stored, self.label, family)

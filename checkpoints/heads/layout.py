@@ -86,6 +86,8 @@ class Family:
     """Numbers of the config that queries, keys or values are multiplied with."""
     kv_heads_from_shape: bool = False
     """Whether the number of key heads in configs means something else, or differs from layer to layer."""
+    one_key_or_all: bool = False
+    """Whether there is one key head or as many as queries, so that numbers between are another model's."""
     tower: str | None = None
     """What a stack of this family is called beside others of the same model."""
     crosses: bool = False

@@ -51,6 +51,24 @@ class Rotary:
 
 
 _KEYS = ("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct", "rotary_dim")
+# fmt: off
+_WITH_OWN_BASE = frozenset((
+    "apertus", "bailing_hybrid", "bitnet", "cohere", "cwm", "emu3_text_model", "ernie4_5", "ernie4_5_moe", "flex_olmo",
+    "gemma3_text", "gemma3n_text", "gemma4_text", "gemma4_unified_text", "gpt_oss", "helium", "hy_v3", "lfm2",
+    "lfm2_moe", "mellum", "mimo_v2_flash", "minimax", "minimax_m2", "ministral3", "mixtral", "mllama_text_model",
+    "modernbert-decoder", "olmo3", "persimmon", "phimoe", "smollm3", "solar_open",
+))
+"""Types whose frequencies have another base than 10000 where their configs leave it out."""
+_IN_PART = frozenset((
+    "bamba", "codegen", "glm", "glm4", "glm4_moe", "gpt_neox", "gptj", "mimo_v2_flash", "nemotron", "persimmon", "phi",
+    "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "recurrent_gemma", "stablelm",
+))
+"""Types that rotate part of a head where their configs leave out which."""
+# fmt: on
+_BY_KIND = ("gemma3_text", "gemma3n_text", "gemma4_text", "gemma4_unified_text", "mellum", "modernbert-decoder")
+"""Types in which layers that see little turn otherwise than those that see all, also where their configs do not say."""
+_BY_LAYER = {"granitemoehybrid": "position_embedding_type", "smollm3": "no_rope_layers"}
+"""Types some of whose layers have no positions, and the setting that says so."""
 
 
 def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: int = 0) -> Rotary:
@@ -64,9 +82,12 @@ def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: i
         raise ValueError("use_scaled_rope does not say by how much frequencies are stretched")
     if config.get("alibi"):
         raise ValueError("positions are ALiBi's here: added to scores, not rotated")
+    if _BY_LAYER.get(str(config.get("model_type")), "") not in ("", *config):
+        raise ValueError(f"no config says {_BY_LAYER[config['model_type']]}: which layers rotate positions")
     if _is_unrotated(config, layer):
         return Rotary((), pairing)
     settings = _settings(config, layer)
+    _require_stated(config, settings)
     kind = settings.get("rope_type") or settings.get("type") or "default"
     base = float(settings.get("rope_theta") or settings.get("rotary_emb_base") or 10_000.0)
     fraction = settings.get("partial_rotary_factor") or settings.get("rotary_pct")
@@ -93,6 +114,25 @@ def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: i
         f"rotary positions of type {kind!r} depend on the length of the text, or are not known here; default, linear, "
         "llama3, yarn and proportional are"
     )
+
+
+def _require_stated(config: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse to fill in what a shortened config leaves out, where the model's own default is not the usual one."""
+    model_type = config.get("model_type")
+    missing = None
+    if model_type in _WITH_OWN_BASE and not (settings.get("rope_theta") or settings.get("rotary_emb_base")):
+        missing = "rope_theta"
+    elif model_type in _IN_PART and not any(
+        key in settings for key in ("partial_rotary_factor", "rotary_pct", "rotary_dim")
+    ):
+        missing = "partial_rotary_factor"
+    elif model_type in _BY_KIND and not (
+        config.get("rope_local_base_freq")
+        or any(isinstance(value, Mapping) for value in (config.get("rope_parameters") or {}).values())
+    ):
+        missing = "rope_local_base_freq"
+    if missing:
+        raise ValueError(f"no config says {missing}, and that of {model_type} is not the usual one")
 
 
 def _is_unrotated(config: Mapping[str, Any], layer: int) -> bool:

@@ -22,6 +22,13 @@ _HARMLESS = re.compile(
 """Inside an attention module: biases, masks, sinks and tables of positions leave OV and QK as they are."""
 
 
+_ASK = "Are the numbers of heads right (num_attention_heads and num_key_value_heads; --heads, --kv-heads)?"
+
+
+class NearMissError(ValueError):
+    """Names and shapes fit a family, and it is known that this is another model."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """One stack of attention layers of a model."""
@@ -219,7 +226,16 @@ def _counts(family: Family, prefix: str, layer: int, take: Any, config: Mapping,
     counts = counts_of(family, config, prefix, layer)
     if counts.heads is None or counts.kv_heads is not None:
         return counts
-    return HeadCounts(counts.heads, _kv_heads(family, take, counts.heads) or counts.heads)
+    kv = _kv_heads(family, take, counts.heads) or counts.heads
+    if family.one_key_or_all and kv not in (1, counts.heads):
+        name = named(prefix, family.query.name, layer)
+        raise NearMissError(
+            f"{label}: {name} holds {counts.heads} queries and {kv} keys. {family.name} has one key or as many as "
+            "queries: this is another model. If all queries come first, then all keys, then all values, describe it: "
+            f'Family("mine", query=Weight("{family.query.name}", "(slot d_head) d_model"), key and value the same, '
+            f'output=Weight("{family.output.name}", "d_model (head d_head)"))'
+        )
+    return HeadCounts(counts.heads, kv)
 
 
 def _kv_heads(family: Family, take: Any, heads: int) -> int | None:
@@ -245,7 +261,7 @@ def _require_consistent(matrices: dict[str, Tensor], family: Family, label: str)
     shapes = f"W_Q {tuple(query)}, W_K {tuple(key)}, W_V {tuple(value)}, W_O {tuple(output)}"
     is_one_stream = query[1] == key[1] or family.crosses
     if not (key[1] == value[1] and query[1] == output[2] and query[2] == key[2] and value[2] == output[1]):
-        raise ValueError(f"{label}: {shapes} do not fit together")
+        raise ValueError(f"{label}: {shapes} do not fit together. {_ASK}")
     if not is_one_stream:
         raise ValueError(f"{label}: {shapes} do not fit together: queries and keys read streams of different widths")
     if key[0] != value[0] or query[0] != output[0] or query[0] % key[0]:

@@ -21,7 +21,10 @@ _ROLES = {
 }
 _LAYER = re.compile(r"(?<![^.])\d+(?![^.])")
 _FIRST = re.compile(r"(^|[._])0([._])")
-_LIKE = re.compile(r"attn|attention|W_[QKVO]|(^|[._])(to_)?(q|k|v|o|qkv|wq|query|key|value)(_?proj|_lin)?([._]|$)")
+_LIKE = re.compile(
+    r"attn|attention|W_[QKVO]|(^|[._])(to_|w_?)?(q|k|v|o|qkv|query|key|value|queries|keys|values)(_?proj|_lin)?([._]|$)",
+    re.IGNORECASE,
+)
 
 
 _EXAMPLE = (

@@ -1,6 +1,8 @@
 """One checkpoint on disk: a file of weights, or a folder with weights and perhaps a config."""
 
 import json
+import re
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,10 @@ def is_weights_file(name: str) -> bool:
     return name.endswith(FILE_SUFFIXES)
 
 
+_ROTATION = re.compile(r"^(rope|rotary|partial_rotary)")
+_DECIDING = re.compile(rf"heads?$|^head_dim$|^model_type$|{_ROTATION.pattern}|^layer_types$|^n_query_groups$")
+
+
 def opener(path: Place) -> partial[Checkpoint]:
     """How to open what is at this path, later."""
     return partial(open_folder if path.is_dir() else open_file, path)
@@ -79,6 +85,48 @@ def config_beside(*folders: Place) -> dict[str, Any]:
         if file is not None:
             found |= parsed_config(file.read_bytes(), str(file))
     return found
+
+
+def config_of_all(*folders: Place) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """As `config_beside`, without what the configs of the folders contradict each other in, and what to say of that.
+
+    One config goes for all checkpoints, so what is not the same in all (heads, rotation) is nobody's. On a disk every
+    folder is looked at, elsewhere the first and the last.
+    """
+    looked_at = folders if all(isinstance(folder, Path) for folder in folders) else (folders[0], folders[-1])
+    return agreed(config_beside(*folders), [_readable_config(folder) for folder in looked_at])
+
+
+def agreed(config: dict[str, Any], others: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A config without the settings of heads and rotation in which another one differs, and what to say of these."""
+    ours = _deciding(config)
+    theirs = [_deciding(other) for other in others]
+    differing = sorted({key for other in theirs for key in ours.keys() & other.keys() if ours[key] != other[key]})
+    if not differing:
+        return config, ()
+    kept = {key: value for key, value in config.items() if key not in differing}
+    if any(_ROTATION.search(key) for key in differing):  # a type alone would stand for its usual rotation
+        kept = {key: value for key, value in kept.items() if not _ROTATION.search(key)}
+        kept["rope_parameters"] = {"rope_type": "not the same in all checkpoints"}
+    notice = (
+        f"the config.json files of the checkpoints differ in {', '.join(differing)}: none of them goes for all, so "
+        "these settings are left out. Say which hold with config= (--config KEY=VALUE), or open the checkpoints apart"
+    )
+    return kept, (notice,)
+
+
+def _deciding(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide how attention is read, those of configs within the config as well."""
+    inner = {k: _deciding(v) for k, v in config.items() if k.endswith("_config") and isinstance(v, Mapping)}
+    return {key: value for key, value in config.items() if _DECIDING.search(key)} | inner
+
+
+def _readable_config(folder: Place) -> dict[str, Any]:
+    """The config of one checkpoint, {} where it has none or a damaged one: another's goes for all."""
+    try:
+        return config_beside(folder)
+    except ValueError:
+        return {}
 
 
 def parsed_config(text: bytes, label: str) -> dict[str, Any]:

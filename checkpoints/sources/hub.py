@@ -16,7 +16,7 @@ from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder
 from checkpoints.files.torch_file import SUFFIXES
 from checkpoints.hub import Hub
 from checkpoints.run import Entry, Run
-from checkpoints.sources.folder import parsed_config
+from checkpoints.sources.folder import agreed, parsed_config
 from checkpoints.sources.sequence import NamedRun, matching, run_in_names
 from checkpoints.sources.step_folders import left_out, unit_notices
 from checkpoints.sources.transformer_lens import NUMBERED, unit_of_numbers
@@ -56,7 +56,8 @@ def _revisions(hub: Hub, repository: str, revisions: Mapping[str, str], found: N
         )
         for one in found.placed
     ]
-    config = read_config(hub, repository, revisions[found.placed[-1].name])
+    first, last = (read_config(hub, repository, revisions[found.placed[end].name]) for end in (0, -1))
+    config, differences = agreed(last, [first])
     return Run(
         f"hub:{repository}",
         repository,
@@ -64,7 +65,7 @@ def _revisions(hub: Hub, repository: str, revisions: Mapping[str, str], found: N
         config.get("model_type", "unknown"),
         config,
         step_unit=found.unit,
-        notices=(*unit_notices(repository, found.unit), *found.notices, *left_out(found.left_out)),
+        notices=(*unit_notices(repository, found.unit), *found.notices, *left_out(found.left_out), *differences),
     )
 
 

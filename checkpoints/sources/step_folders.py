@@ -14,7 +14,7 @@ from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.files.torch_file import TorchFile
 from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run
-from checkpoints.sources.folder import config_beside, is_weights_file, open_file, opener, weights_in
+from checkpoints.sources.folder import config_beside, config_of_all, is_weights_file, open_file, opener, weights_in
 from checkpoints.sources.metrics.beside import metrics_beside
 from checkpoints.sources.names import EPOCH, NUMBER, STEP, bare_numbers, believed, counts_in, pattern_of, stem, step_in
 from checkpoints.sources.sequence import NamedRun, matching, run_in_names
@@ -71,7 +71,7 @@ def run_of(path: Place, found: NamedRun) -> Run:
         for one in found.placed
     ]
     places = [path / one.name for one in found.placed]
-    config = config_beside(*(place for place in reversed(places) if place.is_dir()), path)
+    config, differences = config_of_all(*(place for place in reversed(places) if place.is_dir()), path)
     if not config:
         config = config_in(places[-1])
     unit = _unit_inside(entries) if found.unit == NUMBER else found.unit
@@ -83,7 +83,7 @@ def run_of(path: Place, found: NamedRun) -> Run:
         config=config,
         read_metrics=metrics_beside(path, unit),
         step_unit=unit,
-        notices=(*unit_notices(path.resolve().name, unit), *found.notices, *left_out(found.left_out)),
+        notices=(*unit_notices(path.resolve().name, unit), *found.notices, *left_out(found.left_out), *differences),
     )
 
 

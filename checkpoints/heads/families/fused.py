@@ -41,6 +41,7 @@ FUSED = (
         model_types=("gpt_bigcode",),
         needs_model_type=True,
         kv_heads_from_shape=True,
+        one_key_or_all=True,
         input_norm="h.{layer}.ln_1.weight",
     ),
     Family(
