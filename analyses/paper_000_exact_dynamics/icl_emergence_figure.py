@@ -18,7 +18,7 @@ from analyses.paper_000_exact_dynamics.icl_emergence_study import (
 )
 from analyses.paper_000_exact_dynamics.mode_reach import draw_reach
 from analyses.tools.draw import mode_colours, panels
-from analyses.tools.study import Curve, curve, metric, shade, show
+from analyses.tools.study import Curve, curve, drops, metric, shade, show
 from analyses.tools.verdicts import average
 from probes.series.growth import fit_growth
 
@@ -144,7 +144,7 @@ def _draw_heads(axes: np.ndarray, studies: dict[int, list[Emergence]]) -> None:
         loss = smooth(one.run, "loss")
         axes[3].plot(loss.index / one.anchor, loss, color=colours[depth], label=layers(depth))
         events = probes.find_transitions(metric(one.run, "loss"))
-        for _, event in events[events["kind"] == "cliff"].iterrows():
+        for _, event in drops(events).iterrows():
             axes[3].axvline(
                 event["step"] / one.anchor,
                 color=colours[depth],

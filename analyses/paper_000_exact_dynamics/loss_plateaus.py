@@ -12,6 +12,7 @@ import numpy as np
 from analyses.paper_000_exact_dynamics.linear_runs import RUNS, Group, far_apart, three_modes
 from analyses.tools.draw import EXACT, MEASURED, PRINTED, band, panels
 from analyses.tools.page import Page
+from analyses.tools.study import drops
 from analyses.tools.verdicts import HOLDS, IN_PART, Verdict, judge
 from models.linear_icl.model import exact_theory
 from models.linear_icl.theory import ExactTheory
@@ -41,7 +42,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
 def cliffs_of(run, pace: float):
     """Cliffs of one run's loss, in theory time."""
     found = find_transitions(run.metrics["loss"].to_numpy(), run.metrics.index.to_numpy() * pace)
-    return found[found["kind"] == "cliff"].reset_index(drop=True)
+    return drops(found)
 
 
 def half_drops(theory: ExactTheory) -> np.ndarray:

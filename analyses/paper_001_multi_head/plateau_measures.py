@@ -6,6 +6,7 @@ import numpy as np
 
 import probes
 from analyses.paper_001_multi_head.runs import Group
+from analyses.tools.study import drops
 from models.multi_head.reduced import ScalarTheory
 from models.multi_head.theory import PopulationFlow, fixed_point
 
@@ -79,7 +80,7 @@ def final_values(group: Group) -> np.ndarray:
 def cliffs_of(group: Group, seed: int) -> tuple[int, int]:
     """Cliffs in the minibatch loss, and how many of them lie within 20 % of a half-time."""
     found = probes.find_transitions(group.runs[seed].metrics["loss"].to_numpy(), group.times)
-    at = found.loc[found["kind"] == "cliff", "step"].to_numpy()
+    at = drops(found)["step"].to_numpy()
     near = np.abs(at[:, None] / group.half_times[seed] - 1).min(1) < 0.2 if len(at) else np.zeros(0, bool)
     return len(at), int(near.sum())
 

@@ -157,10 +157,14 @@ def each(compute: Callable[[AnyStudy], float], group: Sequence[AnyStudy]) -> np.
     return np.array([compute(study) for study in group], dtype=float)
 
 
+def drops(found: pd.DataFrame) -> pd.DataFrame:
+    """Of what `find_transitions` found, the falls that stay: cliffs, and stages in log time."""
+    return found.loc[found["kind"].isin(("cliff", "stage")) & (found["direction"] == "fall")].reset_index(drop=True)
+
+
 def cliff(loss: pd.Series, around: float) -> float:
-    """The cliff `find_transitions` reports nearest to a step, as a ratio to it; NaN if none within 30 %."""
-    found = probes.find_transitions(loss)
-    ratios = found.loc[found["kind"] == "cliff", "step"].to_numpy() / around
+    """The drop `find_transitions` reports nearest to a step, as a ratio to it; NaN if none within 30 %."""
+    ratios = drops(probes.find_transitions(loss))["step"].to_numpy() / around
     near = ratios[(ratios > 1 / 1.3) & (ratios < 1.3)]
     return float(near[np.argmin(np.abs(np.log(near)))]) if len(near) else np.nan
 
