@@ -139,6 +139,9 @@ def measure(
         remove_partial_results(parts)
     missing = sum(table["value"].isna())
     typer.echo(f"{output}: {len(table)} numbers of {len(run.steps)} checkpoints ({missing} missing, with the reason)")
+    for text, lines in (("left out", "left_out"), ("note", "notes")):
+        for line in table.attrs.get(lines, []):
+            typer.echo(f"{text}: {line}")
     if table.attrs["condemned"]:
         steps = ", ".join(table.attrs["condemned"])
         typer.echo(f"left out, condemned by the audit: step {steps}. `probes audit {source}` says why")
@@ -191,6 +194,8 @@ def events(
     except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error
     typer.echo(text if output is None else f"{output}: {len(found)} events")
+    if not any(found.attrs["tests"].values()):
+        raise typer.Exit(2)
 
 
 @app.command()

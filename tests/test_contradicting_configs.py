@@ -7,12 +7,14 @@ import warnings
 import pytest
 import torch
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
 import checkpoints
 import probes
 from checkpoints.heads.configs import part_of
 from checkpoints.heads.families import FAMILIES
 from checkpoints.heads.rotary import rotary_of
+from probes.__main__ import app
 
 SIZE = 32
 
@@ -55,7 +57,7 @@ class TestConfigsThatDiffer:
             run = checkpoints.open_run(folder)
         read = run.heads.read(run[1], 0)
         assert read.rotary is None
-        assert "not the same in all checkpoints" in read.unrotatable
+        assert "not the same in all checkpoints" in str(read.unrotatable)
         assert read.W_Q.shape == (4, SIZE, SIZE // 4)
 
     def test_other_settings_may_differ(self, tmp_path):
@@ -124,3 +126,24 @@ def test_counts_that_do_not_fit_are_named(tmp_path):
     folder = saved_run(tmp_path, {"num_attention_heads": 8, "num_key_value_heads": 2})
     with pytest.raises(ValueError, match=r"do not fit together.*num_key_value_heads"):
         _ = checkpoints.open_run(folder).heads
+
+
+def test_weights_beside_those_that_are_read_are_named(tmp_path):
+    state = {"optimizer": {"state": {0: torch.ones(2)}}, "rng": {"cpu": torch.ones(2)}, "best": torch.ones(())}
+    torch.save({"model": llama_tensors(0), **state}, tmp_path / "plain.pt")
+    torch.save({"model": llama_tensors(0), "ema": {"shadow": llama_tensors(1)}, **state}, tmp_path / "averaged.pt")
+    heads = {"num_attention_heads": 4}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _ = checkpoints.open_run(tmp_path / "plain.pt", config=heads).heads
+    with pytest.warns(UserWarning, match="under 'model'; left out is what was saved beside them: ema"):
+        _ = checkpoints.open_run(tmp_path / "averaged.pt", config=heads).heads
+
+
+def test_the_command_says_what_it_left_out(tmp_path):
+    tensors = llama_tensors(0) | {"model.other.0.cross_attn.strange.weight": torch.randn(8, 8)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    arguments = ["measure", str(tmp_path), "-o", str(tmp_path / "t.parquet"), "--heads", "4", "--probes", "norm"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "left out: model.other.{}.cross_attn (e.g. model.other.0.cross_attn.strange.weight)" in done.output

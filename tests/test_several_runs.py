@@ -1,6 +1,7 @@
 """Several runs: what controls share, what is the schedule, what sets runs apart, who moved first, which heads moved."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -184,6 +185,29 @@ def test_the_command_measures_a_run_once(tmp_path):
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert (tmp_path / "tables" / "walk.parquet").stat().st_mtime_ns == written
     assert CliRunner().invoke(app, ["events", str(tmp_path / "nothing")]).exit_code == 2
+
+
+def test_the_command_measures_a_run_anew_whose_weights_were_replaced(tmp_path):
+    from tests.walking_run import write_run
+
+    arguments = ["events", str(tmp_path / "walk"), "--tables", str(tmp_path / "tables")]
+    found = []
+    for seed in (0, 1):
+        write_run(tmp_path / "walk", [100, 200, 300], seed)
+        CliRunner().invoke(app, arguments)
+        found.append(probes.read_table(tmp_path / "tables" / "walk.parquet")["value"].tolist())
+        shutil.rmtree(tmp_path / "walk")
+    assert found[0] != found[1]
+
+
+def test_what_could_not_be_searched_is_not_called_quiet(tmp_path):
+    from tests.walking_run import write_run
+
+    path = write_run(tmp_path / "short", [100, 200, 300])
+    done = CliRunner().invoke(app, ["events", str(path), "--tables", str(tmp_path / "tables")])
+    assert done.exit_code == 2
+    assert "short: could not look" in done.output
+    assert "nothing found" not in done.output
 
 
 def test_a_planted_panel_of_an_unknown_kind_is_refused():

@@ -5,6 +5,7 @@ optimizer and its like. A table that holds itself is refused; so is anything dee
 """
 
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,11 +54,31 @@ def state_dict_in(content: Any, label: str, leaf: type | tuple[type, ...]) -> di
             raise WeightsError(f"{label} holds a {kind}, not a state dict")
         for key in HOLDERS:  # first: a trainer may keep a tensor or two, its best loss say, beside the weights
             if isinstance(content.get(key), Mapping):
+                _say_what_is_left_out(content, key, leaf)
                 content, label = content[key], f"{label}[{key!r}]"
                 break
         else:
             return _tensors(content, label, leaf)
     raise WeightsError(f"{label[:200]} ... is refused: a table that holds itself. Save the state dict alone")
+
+
+def _say_what_is_left_out(content: Mapping, taken: str, leaf: type | tuple[type, ...]) -> None:
+    """Name other tables of weights (an average, a second model) beside the one that is read; once for all files."""
+    beside = [key for key in content if isinstance(key, str) and key != taken and not NOT_WEIGHTS.fullmatch(key)]
+    others = [key[:80] for key in beside if _holds(content[key], leaf)]
+    if others:
+        warnings.warn(
+            f"read are the weights under {taken!r}; left out is what was saved beside them: {abridged(others)}. To "
+            "measure that, save it alone",
+            stacklevel=2,
+        )
+
+
+def _holds(value: Any, leaf: type | tuple[type, ...], depth: int = 3) -> bool:
+    """Whether a table has tensors in it, not too deep; a tensor by itself is a trainer's number."""
+    if not isinstance(value, Mapping) or not depth:
+        return False
+    return any(isinstance(inner, leaf) or _holds(inner, leaf, depth - 1) for inner in value.values())
 
 
 def _tensors(content: Mapping, label: str, leaf: type | tuple[type, ...]) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def _of_run(run: str, events: pd.DataFrame, attrs: dict) -> list[str]:
     rows = events.loc[events["run"] == run]
     tests = attrs["tests"][run]
     rate = f"at most {100 * attrs['alpha']:g} % of them expected to be false"
+    if not tests:
+        return [f"{run}: could not look: no panel and no metric of it can be searched."]
     if rows.empty:
         where = _count(tests, "panel or metric that was", "panels and metrics that were")
         return [f"{run}: nothing found in {where} searched."]

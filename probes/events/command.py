@@ -1,7 +1,7 @@
 """What `probes events` does: runs and tables in, measured where need be, an answer out.
 
-A run is measured once. Its table is kept in `tables`, as NAME.parquet, and used again as long as the run has the same
-steps; results of single checkpoints are kept beside it while it is being made, so that a killed command goes on.
+A run is measured once. Its table is kept in `tables`, as NAME.parquet, and used again as long as its files are the
+same; results of single checkpoints are kept beside it while it is being made, so that a killed command goes on.
 """
 
 import json
@@ -73,13 +73,13 @@ def _table_and_metrics(source: str, tables: Path, progress: bool) -> tuple[pd.Da
 
 
 def _measured(run: Any, tables: Path, progress: bool) -> pd.DataFrame:
-    from probes.measuring.measure import measure
+    from probes.measuring.measure import identity, measure
     from probes.measuring.partial_results import remove_partial_results
 
     kept = tables / f"{run.name.replace('/', '-')}.parquet"
     if kept.exists():
         table = read_table(kept)
-        if table.attrs.get("source") == run.source and list(table.attrs.get("steps", [])) == list(run.steps):
+        if table.attrs.get("source") == run.source and table.attrs.get("files") == identity(run):
             return table
     tables.mkdir(parents=True, exist_ok=True)
     parts = kept.with_name(kept.name + ".parts")

@@ -83,7 +83,8 @@ def measure(
     chosen = as_probes(probes, removed=removed)
     wanted = default_circuits(run) if circuits is None else circuits
     found = circuits_of(run, (wanted,) if isinstance(wanted, str) else wanted)
-    with closing(PartialResults(resume_dir, _identity(run))) as parts:
+    files = identity(run)
+    with closing(PartialResults(resume_dir, files)) as parts:
         verdict = _audited(
             run, audit, all(isinstance(circuit, HeadCircuit) for circuit in found.values()), parts, progress
         )
@@ -109,6 +110,7 @@ def measure(
             "audit": verdict.summary if verdict else "not audited",
             "condemned": {str(step): reason for step, reason in verdict.condemned.items()} if verdict else {},
             "steps": run.steps,
+            "files": files,
         }
         parts.claim(attrs, plan.rows)
         for step in run.steps:
@@ -130,7 +132,7 @@ def measure(
         return parts.table(plan.rows, run.steps)
 
 
-def _identity(run: Run) -> str:
+def identity(run: Run) -> str:
     """Changes when the files, the config or the description of the heads change."""
     content = [run.source, dict(run.config), str(run.family_override), [entry.identity for entry in run.entries]]
     content += [run.circuits] if run.circuits else []
