@@ -147,3 +147,36 @@ def test_the_command_says_what_it_left_out(tmp_path):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert "left out: model.other.{}.cross_attn (e.g. model.other.0.cross_attn.strange.weight)" in done.output
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"rope_scaling": "x"},
+        {"rope_parameters": [1]},
+        {"rope_theta": [1]},
+        {"rope_parameters": {"rope_type": "linear", "factor": 0.0}},
+    ],
+)
+def test_a_config_that_makes_no_sense_is_a_reason_and_no_traceback(tmp_path, nonsense):
+    run = checkpoints.open_run(saved_run(tmp_path, {"num_attention_heads": 4, **nonsense}))
+    read = run.heads.read(run[1], 0)
+    assert read.rotary is None
+    assert read.unrotatable
+
+
+def test_a_type_that_is_no_name_is_refused_and_none_is_no_type(tmp_path):
+    heads = {"num_attention_heads": 4}
+    folder = saved_run(tmp_path / "list", heads | {"model_type": ["llama"]})
+    with pytest.raises(ValueError, match="a name is expected"):
+        checkpoints.open_run(folder)
+    run = checkpoints.open_run(saved_run(tmp_path / "null", heads | {"model_type": None}))
+    assert run.family == "unknown"
+    assert "no config says which model" in str(run.heads.read(run[1], 0).unrotatable)
+    with pytest.raises(ValueError, match="a name is expected"):
+        _ = checkpoints.open_run(tmp_path / "null", config={"model_type": 3}).heads
+
+
+def test_a_piece_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="part 7 of x: it has 3"):
+        checkpoints.Weight("x", "(part head d_head) d_model", 7)

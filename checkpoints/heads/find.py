@@ -220,6 +220,8 @@ def family_named(name: str) -> Family:
 def _require_readable(search: _Search) -> None:
     """Refuse by name what is known not to be read, and what is known to have no attention."""
     model_type = search.config.get("model_type")
+    if not isinstance(model_type, str | None):
+        raise ValueError(f"{search.label}: the config says model_type {model_type!r}; a name is expected")
     if model_type in NO_ATTENTION:
         raise NoAttentionError(f"{search.label}: no attention here: {model_type} has none")
     if model_type in REFUSED:

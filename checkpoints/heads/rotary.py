@@ -76,6 +76,16 @@ def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: i
 
     Raises ValueError with the reason where it describes none, or one that is not known here.
     """
+    try:
+        rotary = _described(config, pairing, d_head, layer)
+    except (TypeError, ZeroDivisionError) as error:
+        raise ValueError(f"what the config says of rotary positions makes no sense: {error}") from error
+    if not all(math.isfinite(frequency) for frequency in rotary.frequencies):
+        raise ValueError("what the config says of rotary positions makes no sense: frequencies are not finite")
+    return rotary
+
+
+def _described(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: int) -> Rotary:
     if not config.get("model_type") and not any(key in config for key in _KEYS):
         raise ValueError("no config says how positions are rotated")
     if config.get("use_scaled_rope"):
@@ -118,7 +128,7 @@ def rotary_of(config: Mapping[str, Any], pairing: Pairing, d_head: int, layer: i
 
 def _require_stated(config: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Refuse to fill in what a shortened config leaves out, where the model's own default is not the usual one."""
-    model_type = config.get("model_type")
+    model_type = str(config.get("model_type"))
     missing = None
     if model_type in _WITH_OWN_BASE and not (settings.get("rope_theta") or settings.get("rotary_emb_base")):
         missing = "rope_theta"
@@ -128,7 +138,7 @@ def _require_stated(config: Mapping[str, Any], settings: Mapping[str, Any]) -> N
         missing = "partial_rotary_factor"
     elif model_type in _BY_KIND and not (
         config.get("rope_local_base_freq")
-        or any(isinstance(value, Mapping) for value in (config.get("rope_parameters") or {}).values())
+        or any(isinstance(value, Mapping) for value in dict(config.get("rope_parameters") or {}).values())
     ):
         missing = "rope_local_base_freq"
     if missing:
@@ -146,6 +156,8 @@ def _is_unrotated(config: Mapping[str, Any], layer: int) -> bool:
 def _settings(config: Mapping[str, Any], layer: int) -> dict[str, Any]:
     """All that is said of this layer's rotation."""
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(scaling, Mapping):
+        raise ValueError(f"a table of how positions are rotated is expected in the config, it says {scaling!r}")
     kinds = config.get("layer_types")
     by_kind = {key: value for key, value in scaling.items() if isinstance(value, Mapping)}
     if not by_kind and config.get("rope_local_base_freq") is None:

@@ -54,6 +54,12 @@ class Weight:
     down: "Weight | None" = None
     latent_norm: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a piece that there is not."""
+        pieces = len(self.cut) if self.cut else self.parts
+        if not 0 <= self.part < pieces:
+            raise ValueError(f"part {self.part} of {self.name}: it has {pieces}, counted from 0")
+
     @property
     def names(self) -> list[str]:
         """The tensors it is made of."""

@@ -137,4 +137,8 @@ def parsed_config(text: bytes, label: str) -> dict[str, Any]:
         raise ValueError(f"{label} is not JSON: {str(error)[:200]}. Copy it again or delete it") from None
     if not isinstance(config, dict):
         raise ValueError(f"{label} is not a table of settings")
+    if config.get("model_type", "") is None:
+        del config["model_type"]
+    if not isinstance(config.get("model_type", ""), str):
+        raise ValueError(f"{label} says model_type {config['model_type']!r}; a name is expected")
     return config
