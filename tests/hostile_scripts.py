@@ -181,12 +181,13 @@ def ranged(handler, content=WEIGHTS, etag='"v1"', kind="application/octet-stream
 
 
 def changing(**by_turn):
-    """Another answer at each turn, and the last of them for ever."""
-    number = count()
+    """Another answer at each turn, and the last of them for ever; every server begins with the first."""
+    turns: dict[object, count] = {}
 
     def play(handler):
+        turn = turns.setdefault(handler.server.server_address, count())
         for name, values in by_turn.items():
-            ranged(handler, **{name: values[min(next(number), len(values) - 1)]})
+            ranged(handler, **{name: values[min(next(turn), len(values) - 1)]})
 
     return play
 

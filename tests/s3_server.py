@@ -25,11 +25,15 @@ class Counted:
 @contextmanager
 def s3_serving():
     """Address and counts of an S3 server, while it runs."""
+    from moto.backends import get_backend
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     counted = Counted()
     backend = DomainDispatcherApplication(create_backend_app)
+    s3_backends = get_backend("s3")
+    for account in list(s3_backends):  # moto keeps buckets for the process, whichever server they were made on
+        s3_backends[account].reset()
 
     def application(environ, start_response):
         counted.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_RANGE")))

@@ -279,7 +279,9 @@ def test_a_run_that_does_not_say_is_told_how_to_say_it(tmp_path):
     run = open_run(tmp_path / "run")
     assert run.circuits is None
     with pytest.raises(ValueError, match=r"measure\(run, circuits={\"mine\": {.*older than that: train it again"):
-        probes.measure(run)
+        probes.measure(run, circuits=("ov", "qk"))
+    with pytest.warns(UserWarning, match="no attention here; measured are its matrices p2, q1"):
+        assert {*probes.measure(run)["circuit"]} == {"p2", "q1"}
     assert len(probes.measure(run, {"qk": {"tensors": ["q1"], "pattern": "a b -> 1 1 a b"}}, audit=False)) > 0
 
 

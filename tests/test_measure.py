@@ -303,6 +303,7 @@ def test_the_command_measures_and_says_what_is_wrong(path, table, tmp_path):
         assert result.exit_code == 2, (arguments, result.output)
         assert message in result.output, (arguments, result.output)
     save_file({"mlp.weight": torch.zeros(3, 3)}, tmp_path / "step1.safetensors")
-    result = run.invoke(app, ["measure", str(tmp_path / "step1.safetensors"), "-o", str(tmp_path / "t.parquet")])
+    alone = ["measure", str(tmp_path / "step1.safetensors"), "-o", str(tmp_path / "t.parquet")]
+    result = run.invoke(app, [*alone, "--circuits", "ov"])
     assert result.exit_code == 2
     assert "no attention here: no tensor is named as queries are" in result.output

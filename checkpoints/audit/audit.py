@@ -141,10 +141,10 @@ def _wrong_steps(recorded: dict[int, int | None]) -> list[Fault]:
 def judge(series: dict[int, Fingerprints]) -> list[Fault]:
     """The faults that the fingerprints of the readable steps show."""
     faults = [*_not_finite(series), *_shapes(series), *_dtypes(series)]
-    faults += faults_of_contents(_without(series, faults))
     clean = _without(series, faults)
-    equal = faults_of_equality(clean, Movement(clean))
-    return faults + equal + faults_of_movement(_without(clean, equal))
+    faults += faults_of_equality(clean, Movement(clean))
+    faults += faults_of_contents(_without(clean, faults))
+    return faults + faults_of_movement(_without(clean, faults))
 
 
 def _without(series: dict[int, Fingerprints], faults: Sequence[Fault]) -> dict[int, Fingerprints]:
