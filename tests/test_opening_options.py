@@ -116,3 +116,10 @@ def test_where_the_step_stands_in_the_names_is_said_on_the_command_line(tmp_path
     result = CliRunner().invoke(app, [*asked, "--steps", r"a-(\d+)-of-\d+\.pt", "--no-audit"])
     assert result.exit_code == 0, result.output
     assert probes.read_table(tmp_path / "t.parquet")["step"].unique().tolist() == [3, 5]
+
+
+def test_a_fraction_is_no_step_and_is_not_cut_to_one(tmp_path):
+    for name in ("epoch_0.5.pt", "epoch_1.0.pt", "epoch_1.5.pt"):
+        torch.save({"w": torch.randn(4, 4)}, tmp_path / name)
+    with pytest.raises(ValueError, match=r'say the steps: open_run\(".*", steps={0: "epoch_0.5.pt"'):
+        open_run(tmp_path)

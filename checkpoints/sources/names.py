@@ -36,7 +36,7 @@ FILE_ENDINGS = re.compile(r"(\.pth\.tar|\.safetensors|\.pth?|\.bin|\.ckpt|\.npz|
 """How files of weights end."""
 
 _SCALES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_NUMBER = r"(\d+(?:\.\d+)?(?:e\d+|[kmbt])|\d+)(?![a-z0-9])"
+_NUMBER = r"(\d+(?:\.\d+)?(?:e\d+|[kmbt])|\d+)(?![a-z0-9])(?!\.\d+(?![a-z0-9]))"  # no part of a decimal
 _FAIRSEQ = re.compile(r"checkpoint_(\d+)_(\d+)")
 _STAGE = re.compile(r"(?<![a-z])(?:stage|phase)[-_=]?(\d+)")
 _GLUED = re.compile(r"\d[a-z]+$")  # the 5 of a1b5 is part of a name
