@@ -29,8 +29,9 @@ from analyses.calibration.solvable import FLOWS, Trained, of_flow, trained
 from analyses.calibration.truth import Shape, Truth
 from probes.series.datasets import LinearHead
 
-SEEDS = {"tuning": 61_003, "judging": 48_017}
-"""Fixed here, and nowhere else used."""
+SEEDS = {"tuning": 61_003, "judging": 90_211}
+"""Fixed here, and nowhere else used. (An earlier judging seed, 48,017, was seen while the detector was being changed, and
+is retired: `before.csv` holds what the detector before that made of it.)"""
 
 RHOS = (0.0, 0.5, 0.8)
 SHORT = (20, 30, 50, 100, 200)
