@@ -69,15 +69,15 @@ def test_a_shard_of_another_step_is_pointed_at_and_a_frozen_one_is_not():
 
 
 def test_a_revision_that_cannot_be_listed_or_lists_no_weights_is_said(tmp_path):
-    server = series({step: step for step in (1, 2, 3)})
-    server.revisions["step2"] = {"README.md": b"no weights"}
+    server = series({step: step for step in (1, 2, 3, 4)})  # of the first and the last the config was read already
+    server.revisions["step3"] = {"README.md": b"no weights"}
     with serving(server) as address:
         run = open_run("hub:some/series", hub=Hub(address, cache=tmp_path, wait=0.0005))
         server.tamper = lambda handler, path: (
-            "/tree/" in path and server.commits[path.split("/")[-1]] == "step1" and (handler.send(404, b"") or True)
+            "/tree/" in path and server.commits[path.split("/")[-1]] == "step2" and (handler.send(404, b"") or True)
         )
         found = audit_hashes(run)
-    assert [(f.step, f.kind) for f in found.faults] == [(1, "unreadable"), (2, "unreadable")]
+    assert [(f.step, f.kind) for f in found.faults] == [(2, "unreadable"), (3, "unreadable")]
     assert "404" in found.faults[0].evidence
     assert "lists no weights" in found.faults[1].evidence
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from itertools import pairwise
 
 import pandas as pd
@@ -126,7 +127,8 @@ def test_damage_that_shows_only_when_a_part_is_read_is_said_and_mended_by_the_ne
 def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path):
     small_run(tmp_path / "run", range(400))
     command = [sys.executable, "-m", "probes", "measure", str(tmp_path / "run"), "-o", str(tmp_path / "t.parquet")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs do not
+    with subprocess.Popen(command, stderr=-1, stdout=-1, text=True, preexec_fn=heeds) as job:
         parts = tmp_path / "t.parquet.parts"
         while job.poll() is None and not (parts.exists() and any(parts.glob("step-*.parquet"))):
             time.sleep(0.01)

@@ -28,7 +28,6 @@ def steps_of(*names: str) -> dict[str, int]:
         ("step_1.5k.pt", "step", 1500),
         ("step2M", "step", 2_000_000),
         ("step_1e5.pt", "step", 100_000),
-        ("step1.5.pt", "step", 1),
         ("ba1000", "step", 1000),
         ("ep0-ba1000-rank0.pt", "step", 1000),
         ("iter_0000100", "step", 100),
@@ -46,7 +45,9 @@ def test_a_word_says_what_a_number_counts(name, unit, number):
     assert step_in(name) == number
 
 
-@pytest.mark.parametrize("name", ["main", "footstep1", "model-00001-of-00002", "v2.1", "step", "stage2", "10"])
+@pytest.mark.parametrize(
+    "name", ["main", "footstep1", "model-00001-of-00002", "v2.1", "step", "stage2", "10", "step1.5.pt", "epoch_0.5"]
+)
 def test_names_without_such_a_word_claim_no_step(name):
     assert step_in(name) is None
 

@@ -219,6 +219,7 @@ def test_an_error_that_nobody_thought_of_is_shown_and_survived(tmp_path):
 
 
 def _watch_in_a_terminal(path: Path, terminal: int, code) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs are started without
     with os.fdopen(terminal, "w") as file:
         watch(path, Console(file=file, force_terminal=True, width=100), interval=0.1, measures=False)
     code.value = 7  # it returned, rather than died
