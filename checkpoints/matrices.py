@@ -108,6 +108,12 @@ def find_matrices(stored: Mapping[str, Stored], config: Mapping[str, Any] | None
     return dict(sorted(found.items(), key=lambda item: (item[1].kind == "gain", item[0] not in (*adapters, *ROLES))))
 
 
+def not_measured(stored: Mapping[str, Stored]) -> list[str]:
+    """Tensors with the shape of weights whose numbers are not floating point: what quantised models keep."""
+    kept = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.complex64)
+    return [name for name, one in stored.items() if len(one.shape) > 1 and one.dtype in kept]
+
+
 @dataclass(frozen=True)
 class _Kind:
     """Names that differ in the number of the layer, and of the expert, alone."""

@@ -180,3 +180,11 @@ def test_a_model_without_attention_says_so_and_its_matrices_are_measured(tmp_pat
     run = saved(tmp_path / "mlp", {0: sequential})
     with pytest.warns(UserWarning, match="no attention here"):
         assert probes.measure(run, probes="norm")["layer"].tolist() == [0, 2]
+
+
+def test_weights_that_are_not_floating_point_are_said_to_be_left_out(tmp_path):
+    weights = {"a.weight": torch.ones(8, 8), "b.weight": torch.ones(8, 8, dtype=torch.int8), "step": torch.tensor([1])}
+    run = saved(tmp_path / "run", {0: weights})
+    table = probes.measure(run, "matrices", probes="norm")
+    assert table["circuit"].unique().tolist() == ["a"]
+    assert table.attrs["left_out"] == ["1 tensors that are not floating point: b.weight"]

@@ -53,7 +53,7 @@ def _runs_below(path: Place, find: Callable[[Place], Run | None]) -> tuple[dict[
                 found[place] = run
             elif depth + 1 < _DEPTH:
                 pending.append((place, depth + 1))
-    if looked_at > _MOST and not found:
+    if looked_at > _MOST:
         failures.append(
             f"{path} has more than {_MOST} folders below it, only the first were looked at: name a deeper one."
         )

@@ -26,6 +26,8 @@ from tqdm import tqdm
 from checkpoints import Run, open_run
 from checkpoints.audit import Audit
 from checkpoints.audit import audit as audited
+from checkpoints.files.checkpoint import abridged
+from checkpoints.matrices import not_measured
 from checkpoints.run import Entry
 from probes.circuits import (
     Builder,
@@ -193,6 +195,7 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
             over = f", {since(plan.stretches[added])}" if probe.reads == "current, previous" else ""
             definitions[probe.name + added] = probe.meaning + over
     folded = [name for name in plan.circuits if name.endswith("_folded") or "_at_" in name]
+    folded += [name for name in plan.circuits if name.startswith("lora_")]
     own = {f"probe {one.name}": fingerprint(one.function) for one in plan.probes if one.name not in PROBES}
     built = {name: circuit.build for name, circuit in plan.circuits.items() if isinstance(circuit, BuiltCircuit)}
     own |= {f"circuit {name}": fingerprint(build) for name, build in built.items()}
@@ -206,7 +209,7 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
         "source": run.source,
         "step_unit": run.step_unit,
         "family": run.family if run.circuits else _layout_name(run),
-        **_said_of_heads(run, plan),
+        **_said(run, plan),
         "circuits": list(plan.circuits),
         "removed": {probe.name: probe.count - 1 for probe in plan.probes}.get("marginalized_effective_rank"),
         "weight_processing": f"raw weights, but {', '.join(folded)} as their names say"
@@ -218,11 +221,14 @@ def provenance(run: Run, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _said_of_heads(run: Run, plan: Plan) -> dict[str, Any]:
-    """What was found and not measured, and what one has to know of the heads that were; nothing where all is plain."""
-    if not any(isinstance(circuit, HeadCircuit) for circuit in plan.circuits.values()):
-        return {}
-    said = {"left_out": list(run.heads.left_out), "notes": list(run.heads.notes)}
+def _said(run: Run, plan: Plan) -> dict[str, Any]:
+    """What was found and not measured, and what one has to know of what was; nothing where all is plain."""
+    said: dict[str, list[str]] = {"left_out": [], "notes": []}
+    if any(isinstance(circuit, HeadCircuit) for circuit in plan.circuits.values()):
+        said = {"left_out": list(run.heads.left_out), "notes": list(run.heads.notes)}
+    quantised = not_measured(run.representative_checkpoint().stored)
+    if quantised and any(isinstance(circuit, MatrixCircuit) for circuit in plan.circuits.values()):
+        said["left_out"].append(f"{len(quantised)} tensors that are not floating point: {abridged(quantised, 4)}")
     return {key: lines for key, lines in said.items() if lines}
 
 
