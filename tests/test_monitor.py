@@ -131,7 +131,7 @@ def test_a_scalar_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_the_table_keeps_the_latest_rows_where_there_are_too_many(monkeypatch):
-    monkeypatch.setattr("probes.monitor.monitor._KEPT_ROWS", 20)
+    monkeypatch.setattr("probes.monitor.readings.KEPT_ROWS", 20)
     monitor = probes.Monitor(small_gpt2.model(), probes=["norm"], schedule=1, budget=1.0)  # 8 rows a step
     for _ in range(5):
         monitor.step()

@@ -12,12 +12,10 @@ are, no random generator is touched, and an error in here is reported and never 
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-import pandas as pd
 from torch import Tensor
 
 from checkpoints import Family
@@ -26,27 +24,26 @@ from probes.measuring.catalogue import Wanted
 from probes.measuring.rows import CheckpointValues
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
-from probes.monitor.distributed import ElsewhereError, ProcessGroup, SingleProcess, is_bystander
+from probes.monitor.distributed import ProcessGroup, SingleProcess, is_bystander
 from probes.monitor.evaluation import Evaluation, preserving_rng_and_mode
+from probes.monitor.guard import Guard
 from probes.monitor.guarded_sinks import GuardedSinks
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
-from probes.monitor.scalar_buffer import ScalarBuffer
+from probes.monitor.readings import MeasuredTable, Readings
+from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.sinks import Sink
 from probes.monitor.steps import StepNumber, Steps
 from probes.monitor.tracked_scalars import TrackedScalars
-from probes.series.derivatives import norm_curvature
 from probes.series.online import KINDS, Event
-from probes.series.transitions.transition import transitions_table
 
 logger = logging.getLogger("probes.monitor")
 
-_KEPT_ROWS = 500_000
 LOOK_RATIO = 1.1
 """Steps of looks for transitions grow by it; see `Steps`."""
 
 
-class Monitor:
+class Monitor(Readings):
     """Measures a model in training and announces transitions.
 
     model          a module, or a function that gives names and tensors; heads are found as in files
@@ -101,15 +98,13 @@ class Monitor:
         self.sinks = GuardedSinks(sinks if self.is_active and self.processes.rank == 0 else ())
         self.detected: list[Event] = []
         """What was announced, in this order; `events` is the table of it."""
-        self.failure: Exception | None = None
-        """The first error in here, if there was one."""
         self.done = step
         """Updates done so far."""
         self.measured = -1
         """The step of the last measurement."""
         self._schedule, self._looks, self._number = Steps(schedule), Steps(LOOK_RATIO), StepNumber()
-        self._buffer = ScalarBuffer()
-        self._measured: deque[CheckpointValues] = deque()
+        self._guarded, self._measured = Guard(), MeasuredTable()
+        self._scalars = ScalarLog(self.tracked, self.sinks, self._guarded, keep=self.processes.rank == 0)
         if not self.is_active:
             return
         self._measurement = self.processes.everywhere(
@@ -131,53 +126,19 @@ class Monitor:
 
         step is the number of updates made so far; without it calls are counted.
         """
-        self.done = self._number.of(step, self.done + 1)
+        self.done = self._guarded.step = self._number.of(step, self.done + 1)
         if not self.is_active:
             return
         with self.budget.spending():
             if scalars:
-                self._guarded(self._add, self.done - 1, scalars)
+                self._guarded(self._scalars.add, self.done - 1, scalars)
             self._guarded(self._weights_changed, self.done)
 
     def log(self, step: int | None = None, **scalars: float | Tensor) -> None:
         """Scalars of the weights after `step` updates (those done so far): an evaluation, for instance."""
         if self.is_active:
             with self.budget.spending():
-                self._guarded(self._add, self._number.of(step, self.done), scalars)
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """What was measured, as `measure` gives it; beyond half a million rows, the latest ones."""
-        return self._measurement.table(list(self._measured)) if self._measured else pd.DataFrame()
-
-    @property
-    def events(self) -> pd.DataFrame:
-        """What was detected, ordered by step: the columns of `find_transitions`, then metric and detected_at.
-
-        detected_at is the number of updates made when it was announced.
-        """
-        return transitions_table(self.detected, Event)
-
-    def series(self, name: str) -> pd.Series:
-        """A scalar or a probe's mean over heads ("ov.norm"), by step; long ones averaged over short stretches."""
-        self._guarded(self._flush)
-        if name not in self.tracked.records:
-            raise KeyError(f"no scalar is called {name!r}; there are {', '.join(self.tracked.records) or 'none yet'}")
-        record = self.tracked.records[name]
-        return pd.Series(record.values, index=pd.Index(record.steps, name="step"), name=name)
-
-    def autocorrelation_curvature(self, name: str = "loss") -> pd.DataFrame:
-        """Of a scalar that `detect_in` names, so far: lag and curvature, see `loss_autocorrelation_curvature`."""
-        self._guarded(self._flush)
-        if name not in self.tracked.autocorrelations:
-            known = ", ".join(self.tracked.autocorrelations) or "none yet"
-            raise KeyError(f"{name!r} is no scalar in which transitions are looked for (detect_in); there are {known}")
-        return self.tracked.autocorrelations[name].curvature()
-
-    def norm_curvature(self, circuit: str = "ov") -> pd.Series:
-        """Of the mean norm of a circuit over all heads, by step."""
-        norms = self.series(f"{circuit}.norm").loc[1:]  # step 0 has no logarithm
-        return pd.Series(norm_curvature(norms, norms.index), index=norms.index)
+                self._guarded(self._scalars.add, self._number.of(step, self.done), scalars)
 
     def close(self) -> None:
         """Measure the last weights, look once more, and close the sinks. What follows is not monitored.
@@ -187,7 +148,7 @@ class Monitor:
         if not self.is_active:
             return
         with self.budget.spending():
-            self._guarded(self._flush)
+            self._guarded(self._scalars.flush)
             if self.measured != self.done and self.processes.first(self.budget.affords, "measurement"):
                 self._guarded(self._measure, self.done)
             self._guarded(self._look, self.done)
@@ -204,7 +165,7 @@ class Monitor:
         """
         if self.is_active:
             self.is_active = False
-            self._guarded(self._flush)
+            self._guarded(self._scalars.flush)
             if self.checkpoints:
                 self._guarded(self.checkpoints.abandon)
             self.sinks.close()
@@ -221,23 +182,6 @@ class Monitor:
             self.close()
         else:
             self.break_off()
-
-    def _guarded(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call; an error is reported once and is nobody else's business."""
-        try:
-            function(*arguments)
-        except Exception as error:
-            if self.failure is None:
-                logger.log(
-                    logging.DEBUG if isinstance(error, ElsewhereError) else logging.WARNING,
-                    "the monitor failed at step %d, and training goes on: %s: %s. Numbers may be missing from here on; "
-                    "call monitor.close() to turn it off. This is said once",
-                    self.done,
-                    type(error).__name__,
-                    error,
-                    exc_info=logger.isEnabledFor(logging.DEBUG),
-                )
-                self.failure = error
 
     def _weights_changed(self, step: int) -> None:
         """Write, look and measure, whatever is due now."""
@@ -272,18 +216,12 @@ class Monitor:
 
     def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
         """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
-        self._keep(found)
+        self._measured.add(found)
         self.tracked.add(found.step, self._measurement.rows.means(found), kinds=KINDS)
         if self.sinks.sinks:
             self.sinks.rows(self._measurement.table([found]))
         if failure:
             raise RuntimeError(failure)
-
-    def _keep(self, found: CheckpointValues) -> None:
-        """Add to the table, of which the oldest measurements go where it is too long."""
-        self._measured.append(found)
-        while len(self._measured) > 1 and sum(len(one.values) for one in self._measured) > _KEPT_ROWS:
-            self._measured.popleft()
 
     def _look(self, step: int) -> None:
         """Look for transitions; the first rank does, and all act on what it finds."""
@@ -292,7 +230,7 @@ class Monitor:
 
     def _found(self, step: int) -> list[Event]:
         """What is new in the series that there is time to look at."""
-        self._guarded(self._flush)
+        self._guarded(self._scalars.flush)
         found: list[Event] = []
         for name, detector in self.tracked.ready().items():
             if self._affords(_look_at(name)):
@@ -318,24 +256,7 @@ class Monitor:
         """Record what the user's evaluation gives, of the weights as they are now."""
         with preserving_rng_and_mode(self.weights.model):
             scalars = dict(evaluate())
-        self._add(self.done, scalars)
-
-    def _add(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
-        """Buffer scalars, and flush if that is due."""
-        self._buffer.add(step, scalars, keep=self.processes.rank == 0)
-        if self._buffer.is_due:
-            self._flush()
-
-    def _flush(self) -> None:
-        """Bring the scalars buffered so far to the records and the sinks."""
-        for step, scalars in self._buffer.flush():
-            self._guarded(self._record, step, scalars)  # one that is no number costs no other
-
-    def _record(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
-        """Bring the scalars of one step to the records and the sinks, as numbers."""
-        numbers = {name: float(value) for name, value in scalars.items()}
-        self.sinks.scalars(step, numbers)
-        self.tracked.add(step, numbers)
+        self._scalars.add(self.done, scalars)
 
 
 def _look_at(name: str) -> str:

@@ -1,0 +1,88 @@
+"""What a monitor can be asked while training goes on, or after: the table, the events, one series."""
+
+from collections import deque
+
+import pandas as pd
+
+from probes.measuring.rows import CheckpointValues
+from probes.monitor.guard import Guard
+from probes.monitor.live_measure import LiveMeasurement
+from probes.monitor.scalar_log import ScalarLog
+from probes.monitor.tracked_scalars import TrackedScalars
+from probes.series.derivatives import norm_curvature
+from probes.series.online import Event
+from probes.series.transitions.transition import transitions_table
+
+KEPT_ROWS = 500_000
+"""Of the table, the latest: its memory is bounded."""
+
+
+class MeasuredTable:
+    """Measurements as they come; the oldest go where there are too many."""
+
+    def __init__(self) -> None:
+        self._found: deque[CheckpointValues] = deque()
+
+    def add(self, found: CheckpointValues) -> None:
+        """One more measurement."""
+        self._found.append(found)
+        while len(self._found) > 1 and sum(len(one.values) for one in self._found) > KEPT_ROWS:
+            self._found.popleft()
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._found)
+
+    def table(self, measurement: LiveMeasurement) -> pd.DataFrame:
+        """All of them, as `measure` gives them."""
+        return measurement.table(list(self._found))
+
+
+class Readings:
+    """The part of a `Monitor` that only reads what the rest of it keeps."""
+
+    tracked: TrackedScalars
+    detected: list[Event]
+    _guarded: Guard
+    _scalars: ScalarLog
+    _measured: MeasuredTable
+    _measurement: LiveMeasurement  # where the monitor is active
+
+    @property
+    def failure(self) -> Exception | None:
+        """The first error in here, if there was one."""
+        return self._guarded.failure
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """What was measured, as `measure` gives it; beyond half a million rows, the latest ones."""
+        return self._measured.table(self._measurement) if self._measured else pd.DataFrame()
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """What was detected, ordered by step: the columns of `find_transitions`, then metric and detected_at.
+
+        detected_at is the number of updates made when it was announced.
+        """
+        return transitions_table(self.detected, Event)
+
+    def series(self, name: str) -> pd.Series:
+        """A scalar or a probe's mean over heads ("ov.norm"), by step; long ones averaged over short stretches."""
+        self._guarded(self._scalars.flush)
+        if name not in self.tracked.records:
+            raise KeyError(f"no scalar is called {name!r}; there are {', '.join(self.tracked.records) or 'none yet'}")
+        record = self.tracked.records[name]
+        return pd.Series(record.values, index=pd.Index(record.steps, name="step"), name=name)
+
+    def autocorrelation_curvature(self, name: str = "loss") -> pd.DataFrame:
+        """Of a scalar that `detect_in` names, so far: lag and curvature, see `loss_autocorrelation_curvature`."""
+        self._guarded(self._scalars.flush)
+        if name not in self.tracked.autocorrelations:
+            known = ", ".join(self.tracked.autocorrelations) or "none yet"
+            raise KeyError(f"{name!r} is no scalar in which transitions are looked for (detect_in); there are {known}")
+        return self.tracked.autocorrelations[name].curvature()
+
+    def norm_curvature(self, circuit: str = "ov") -> pd.Series:
+        """Of the mean norm of a circuit over all heads, by step."""
+        norms = self.series(f"{circuit}.norm").loc[1:]  # step 0 has no logarithm
+        return pd.Series(norm_curvature(norms, norms.index), index=norms.index)
