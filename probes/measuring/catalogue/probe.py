@@ -74,6 +74,10 @@ class Probe:
     function takes the heads now and, for a probe that compares, the heads compared with, both as `LayerHeads`; it
     returns `ProbeValues`, or an array with one number per head, NaN where there is none. components is how many numbers
     it gives for one matrix, numbered in the table's column `component` (None: one, and no component).
+
+    What a reader should know: formula in LaTeX; null_level, from (rows, columns, inner) to what random weights of that
+    shape score, one number per component (`catalogue.null_levels`); null, what that level is, or why there is none; and
+    cannot_tell, what the number must not be taken for.
     """
 
     name: str
@@ -83,6 +87,10 @@ class Probe:
     citation: str = ""
     reads: Reads = "current"
     components: int | None = None
+    formula: str = ""
+    null_level: Callable[[int, int, int | None], np.ndarray] | None = None
+    null: str = ""
+    cannot_tell: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or set(self.name) & set("@,/ \n"):
@@ -116,6 +124,12 @@ class Probe:
         unit = f" [{self.unit}]" if self.unit else ""
         citation = f" ({self.citation})" if self.citation else ""
         return f"{self.definition}{unit}{citation}" or "not described"
+
+    def null_levels(self, rows: int, columns: int, inner: int | None = None) -> Float64[np.ndarray, "component"]:
+        """What random weights score: factors [rows, inner], [inner, columns], or one matrix; NaN where no level is."""
+        if self.null_level is None:
+            return np.full(self.count, np.nan)
+        return np.asarray(self.null_level(rows, columns, inner), dtype=np.float64)
 
     def measure(self, *heads: "LayerHeads") -> ProbeValues:
         """The numbers of these heads, checked: as many as there should be, and none missing without a reason."""

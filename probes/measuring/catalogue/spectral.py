@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from probes.measuring.catalogue import null_levels
 from probes.measuring.catalogue.probe import LayerHeads, Probe, ProbeValues
 
 
@@ -57,17 +58,55 @@ def marginalized_effective_rank(heads: LayerHeads, *, removed: int) -> ProbeValu
     return ProbeValues(values, missing)
 
 
-NORM = Probe("norm", norm, "||M||_F", "weights", "Mainali & Teixeira, section 3.2")
+_RANDOM = "Random weights of the same shape, Gaussian and independent in both factors, score this."
+_OF_SIZE = "The size of a circuit: multiplying the weights by a constant does not change it."
+
+NORM = Probe(
+    "norm",
+    norm,
+    "||M||_F",
+    "weights",
+    "Mainali & Teixeira, section 3.2",
+    formula=r"\lVert M \rVert_F = \sqrt{\textstyle\sum_i s_i^2}",
+    null="There is none: the norm of random weights is whatever the initialisation made it. Compare with the first "
+    "checkpoint.",
+    cannot_tell="What a circuit does, or whether it is used: LayerNorm, or a later layer, may undo its size. Weight "
+    "decay and the learning rate move it without anything being learned.",
+)
 EFFECTIVE_RANK = Probe(
     "effective_rank",
     effective_rank,
     "exp(-sum p ln p), p = s / sum s",
     "directions",
     "Roy & Vetterli 2007; Mainali & Teixeira, Eq 15",
+    formula=r"\exp\Bigl(-\sum_i p_i \ln p_i\Bigr), \quad p_i = s_i \,/\, \textstyle\sum_j s_j",
+    null_level=null_levels.effective_rank,
+    null=_RANDOM,
+    cannot_tell=f"{_OF_SIZE} Which directions are used, or for what. In attention-only models it dips around the "
+    "emergence of in-context learning, and in the one-layer control as well: a dip alone is no evidence.",
 )
-STABLE_RANK = Probe("stable_rank", stable_rank, "||M||_F^2 / ||M||_2^2", "directions", "Rudelson & Vershynin 2007")
+STABLE_RANK = Probe(
+    "stable_rank",
+    stable_rank,
+    "||M||_F^2 / ||M||_2^2",
+    "directions",
+    "Rudelson & Vershynin 2007",
+    formula=r"\lVert M \rVert_F^2 \,/\, \lVert M \rVert_2^2 = \textstyle\sum_i s_i^2 \,/\, s_1^2",
+    null_level=null_levels.stable_rank,
+    null=_RANDOM,
+    cannot_tell=f"{_OF_SIZE} Anything about small directions: one large singular value hides all others.",
+)
 PARTICIPATION_RATIO = Probe(
-    "participation_ratio", participation_ratio, "(sum s^2)^2 / sum s^4", "directions", "Bell & Dean 1970"
+    "participation_ratio",
+    participation_ratio,
+    "(sum s^2)^2 / sum s^4",
+    "directions",
+    "Bell & Dean 1970",
+    formula=r"\Bigl(\textstyle\sum_i s_i^2\Bigr)^2 \,/\, \textstyle\sum_i s_i^4",
+    null_level=null_levels.participation_ratio,
+    null=_RANDOM,
+    cannot_tell=f"{_OF_SIZE} Which directions are used. It weighs by squares, between stable and effective rank: the "
+    "three may move in opposite directions when a small mode grows beside a large one.",
 )
 MARGINALIZED_EFFECTIVE_RANK = Probe(
     "marginalized_effective_rank",
@@ -76,6 +115,12 @@ MARGINALIZED_EFFECTIVE_RANK = Probe(
     "directions",
     "Mainali & Teixeira, section 4",
     components=5,
+    formula=r"\exp\Bigl(-\sum_{i > k} p_i \ln p_i\Bigr), \quad p_i = s_i \,/\, \textstyle\sum_{j > k} s_j",
+    null_level=partial(null_levels.marginalized_effective_rank, removed=4),
+    null=_RANDOM,
+    cannot_tell="Which mode was taken out: the largest now need not be the largest before, and where modes overtake "
+    "each other the curve of one k belongs to several modes (`probes.marginalized_effective_rank_by_mode` follows "
+    "them by their vectors). A dip comes late: the rank is lowest once a mode dominates, not when it begins to grow.",
 )
 
 
@@ -84,4 +129,5 @@ def marginalized(removed: int) -> Probe:
     if removed < 0:
         raise ValueError(f"removed is {removed}: the number of components to take out cannot be negative")
     function = partial(marginalized_effective_rank, removed=removed)
-    return replace(MARGINALIZED_EFFECTIVE_RANK, function=function, components=removed + 1)
+    level = partial(null_levels.marginalized_effective_rank, removed=removed)
+    return replace(MARGINALIZED_EFFECTIVE_RANK, function=function, components=removed + 1, null_level=level)

@@ -11,6 +11,7 @@ stretch: compare speeds over like stretches.)
 
 import numpy as np
 
+from probes.measuring.catalogue import null_levels
 from probes.measuring.catalogue.probe import LayerHeads, Probe, ProbeValues
 
 
@@ -46,6 +47,12 @@ def _movement(heads: LayerHeads, previous: LayerHeads) -> np.ndarray:
     return (moved / energy).clamp(max=1).sqrt().numpy()
 
 
+_END = (
+    "When a subspace settles: that is decided by which checkpoint is the reference, and a run that goes on for longer "
+    "settles later. Use several references, or the drift, which needs none. Of a circuit of full rank it is 0, "
+    "whatever happened."
+)
+
 SUBSPACE_DISTANCE = Probe(
     "subspace_distance",
     subspace_distance,
@@ -53,6 +60,10 @@ SUBSPACE_DISTANCE = Probe(
     "share of ||reference||",
     "Mainali & Teixeira, Eq 16, normalised",
     reads="current, reference",
+    formula=r"\min_A \lVert A\, M(t) - M_\mathrm{ref} \rVert_F \,/\, \lVert M_\mathrm{ref} \rVert_F",
+    null_level=null_levels.row_subspace,
+    null="A random row space of the same rank scores the root of 1 - rank / columns, whatever the reference is.",
+    cannot_tell=_END,
 )
 COLUMN_SUBSPACE_DISTANCE = Probe(
     "column_subspace_distance",
@@ -61,6 +72,10 @@ COLUMN_SUBSPACE_DISTANCE = Probe(
     "share of ||reference||",
     "after Mainali & Teixeira, Eq 16",
     reads="current, reference",
+    formula=r"\min_A \lVert M(t)\, A - M_\mathrm{ref} \rVert_F \,/\, \lVert M_\mathrm{ref} \rVert_F",
+    null_level=null_levels.column_subspace,
+    null="A random column space of the same rank scores the root of 1 - rank / rows, whatever the reference is.",
+    cannot_tell=_END,
 )
 SUBSPACE_DRIFT = Probe(
     "subspace_drift",
@@ -69,6 +84,13 @@ SUBSPACE_DRIFT = Probe(
     "0 to 1",
     "probes.subspace_drift",
     reads="current, previous",
+    formula=r"\sqrt{\frac{\lVert M (I - P_0) \rVert_F^2 + \lVert M_0 (I - P) \rVert_F^2}"
+    r"{\lVert M \rVert_F^2 + \lVert M_0 \rVert_F^2}}",
+    null_level=null_levels.row_subspace,
+    null="Between two unrelated row spaces of the same rank it is the root of 1 - rank / columns; 0 where nothing "
+    "moves.",
+    cannot_tell="Movement with a purpose from movement by noise: a row space under SGD never rests. It depends on the "
+    "stretch of training that it is measured over, which the table states; compare like stretches only.",
 )
 SUBSPACE_DRIFT_PER_STEP = Probe(
     "subspace_drift_per_step",
@@ -77,4 +99,9 @@ SUBSPACE_DRIFT_PER_STEP = Probe(
     "1 / step",
     "probes.subspace_drift",
     reads="current, previous",
+    formula=r"\mathrm{drift}\,/\,(t - t_0)",
+    null="There is none: it falls with the length of the stretch, because the drift cannot exceed that of unrelated "
+    "spaces.",
+    cannot_tell="A speed that is comparable between stretches of different length: of a space that wanders at random "
+    "it falls with the root of the stretch.",
 )
