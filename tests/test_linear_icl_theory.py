@@ -155,3 +155,22 @@ def test_half_times_follow_the_actual_start():
     early = ExactTheory([1, 0.5], 16, 0.03**2)
     np.testing.assert_allclose(late.half_times, early.half_times, rtol=1e-3)
     assert ExactTheory([1, 0.5], 16, 0.6).half_times[0] == 0  # it starts beyond half
+
+
+def test_p_and_q_part_at_every_context_length_and_the_flow_ends_there():
+    for context, printed in ((8, [1.60, 1.13, 0.80]), (128, [1.63, 1.16, 0.82])):
+        theory = ExactTheory([1, 0.5, 0.25], context, 1e-3)
+        p, q = theory.fixed_blocks
+        np.testing.assert_allclose(p / q, printed, atol=0.006)
+        for end, block in zip(theory.blocks([20000.0]), (p, q), strict=True):
+            np.testing.assert_allclose(end[0], block, rtol=1e-6)
+        assert theory.loss_of(p, q) == pytest.approx(theory.final_loss, rel=1e-12)
+    uneven = ExactTheory(S, 8, 1e-3, [1, 0.8, 1.3, 1], [0.1, 0.2, 0.3, 0.1], [0.03, 0.05, 0.4, 0.1])
+    np.testing.assert_allclose(uneven.blocks([50000.0])[0][0], uneven.fixed_blocks[0], atol=1e-4)
+
+
+def test_the_slowest_relaxation_is_that_of_the_balance_of_p_and_q():
+    theory = ExactTheory([1, 0.5, 0.25], 128, 1e-3)
+    assert theory.relaxation_rates[0] == pytest.approx(0.0067, rel=0.01)
+    late = theory.blocks([1500.0, 1600.0])[0][:, 0] - theory.fixed_blocks[0][0]
+    assert np.log(late[0] / late[1]) / 100 == pytest.approx(theory.relaxation_rates[0], rel=0.02)

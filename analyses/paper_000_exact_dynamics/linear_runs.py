@@ -86,7 +86,7 @@ def three_modes(context: int, size: str, runs: Path = RUNS, null_init: float = 0
     """s = (1, 1/2, 1/4) at one context length."""
     config = replace(THREE_MODES, context=context, null_init=null_init)
     config = _toy(config) if size == "toy" else config
-    name = f"three-modes-N{context}" + ("-null" if null_init else "")
+    name = f"three-modes-N{context}" + (f"-null{null_init:g}" if null_init else "")
     return _group(config, name, {"toy": 800, "quick": 4800, "paper": 6400}[size], size, runs)
 
 

@@ -37,10 +37,10 @@ seeds. {% endif %}{{ paper.note }}</p>
 <p class="facts">{{ page.facts }}</p>
 <img alt="{{ page.title }}" src="data:image/png;base64,{{ page.picture }}">
 <p>{{ page.caption }}</p>
-<table><tr><th>claim</th><th>where printed</th><th>measured</th><th>verdict</th><th>why</th></tr>
+<table><tr><th>claim</th><th>where printed</th><th>measured</th><th>verdict</th><th>why</th><th>what the word is worth</th></tr>
 {% for v in page.verdicts %}<tr><td>{{ v.claim }}</td><td>{{ v.printed }}</td><td>{{ v.measured }}</td>
 <td class="verdict {{ 'holds' if v.verdict == 'holds' else 'part' if 'part' in v.verdict else 'fails' }}">{{ v.verdict }}</td>
-<td>{{ v.why }}</td></tr>
+<td>{{ v.why }}</td><td>{{ v.worth }}</td></tr>
 {% endfor %}</table>
 {% endfor %}
 {% endfor %}
@@ -105,9 +105,12 @@ def write_markdown(path: Path, title: str, pages: list[Page]) -> Path:
     for page in pages:
         of_paper = "" if page.paper == "own" else f"Paper {page.paper} · "
         lines += [f"## {of_paper}{page.title}", "", page.summary, "", f"*{page.facts}*", ""]
-        lines += ["| claim | where printed | measured | verdict | why |", "|---|---|---|---|---|"]
+        lines += [
+            "| claim | where printed | measured | verdict | why | what the word is worth |",
+            "|---|---|---|---|---|---|",
+        ]
         for v in page.verdicts:
-            cells = [v.claim, v.printed, v.measured, f"**{v.verdict}**", v.why]
+            cells = [v.claim, v.printed, v.measured, f"**{v.verdict}**", v.why, v.worth]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -5,23 +5,34 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"
+HOLDS, IN_PART, FAILS, CANNOT = "holds", "holds in part", "does not hold", "cannot be judged here"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim of a paper, where it is printed, what was measured over the seeds, the judgement and its reason."""
+    """One claim of a paper, where it is printed, what was measured over the seeds, the judgement and its reason.
+
+    worth is how much the word is worth: runs, effect size, rule, and how often nothing would earn it.
+    """
 
     claim: str
     printed: str
     measured: str
     verdict: str
     why: str
+    worth: str = ""
 
 
 def table(verdicts: list[Verdict]) -> pd.DataFrame:
     """Verdicts as a table with readable headings."""
-    columns = {"claim": "claim", "printed": "where", "measured": "measured", "verdict": "verdict", "why": "why"}
+    columns = {
+        "claim": "claim",
+        "printed": "where",
+        "measured": "measured",
+        "verdict": "verdict",
+        "why": "why",
+        "worth": "worth",
+    }
     return pd.DataFrame([vars(verdict) for verdict in verdicts], columns=list(columns)).rename(columns=columns)
 
 

@@ -142,6 +142,35 @@ class ExactTheory:
         learned = energy[self.learned].sum() / (n + 1) + n * total**2 / ((n + 1) * (n + 1 + count))
         return float(0.5 * (learned + energy[~self.learned].sum()))
 
+    @property
+    def fixed_blocks(self) -> tuple[Modes, Modes]:
+        """p and q at the end of the flow: p/q goes as sqrt(s/m), the same at every N; their scale is what is conserved.
+
+        So a symmetric start does not stay symmetric, except for one mode or equal sqrt(s/m); Eq 12 has it that it does.
+        """
+        s, m, a = self.eigenvalues[self.learned], self.task_power[self.learned], self.fixed_point[self.learned]
+        ratio, kept = np.sqrt(s / m), float((self.p_start**2 - self.q_start**2).sum())
+        up, down = (a * ratio).sum(), (a / ratio).sum()
+        ratio *= (kept + np.sqrt(kept**2 + 4 * up * down)) / (2 * up)
+        p, q = np.zeros_like(self.eigenvalues), np.zeros_like(self.eigenvalues)
+        p[self.learned], q[self.learned] = np.sqrt(a * ratio), np.sqrt(a / ratio)
+        return p, q
+
+    @property
+    def relaxation_rates(self) -> Modes:
+        """Rates at which the flow approaches its end, slowest first; without the zero that the conserved norm brings.
+
+        d - 1 of them are of order 1/N, those at which p/q finds its balance; Eq 13 has 2 s^2 alone.
+        """
+        learned = np.concatenate((self.learned, self.learned))
+        end, step = np.concatenate(self.fixed_blocks).astype(complex), 1e-30
+        columns = []
+        for k in np.flatnonzero(learned):  # a polynomial: the derivative along i is exact
+            moved = end.copy()
+            moved[k] += 1j * step
+            columns.append(-np.imag(self._velocity(0, moved))[learned] / step)
+        return np.sort(np.linalg.eigvalsh(np.stack(columns)))[1:]
+
     def loss_of(self, p: np.ndarray, q: np.ndarray) -> np.ndarray | np.float64:
         """The expected loss of diagonal blocks p, q [..., d]."""
         s, n = self.eigenvalues, self.context
@@ -192,7 +221,7 @@ class ExactTheory:
         return half
 
     def conserved(self, times: Numbers) -> Constants:
-        """||p2||^2 - ||q1||^2: constant in total; per mode only as N grows."""
+        """||p2||^2 - ||q1||^2: constant in total. Per mode it is not, at any N: see `fixed_blocks`."""
         p, q = self.blocks(times)
         return (p**2 - q**2).sum(-1, keepdims=True)
 

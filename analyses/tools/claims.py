@@ -1,0 +1,102 @@
+"""A claim is a value: what a paper says and where, what is measured of it, and the rule that judges, fixed beforehand.
+
+A page is a list of claims over one kind of evidence (its runs and controls); `judged` turns them into verdicts. What is
+measured is one number per run, in named groups where a claim is about several settings, and per control. The reason
+either holds whatever the outcome is, or there is one for each outcome.
+
+Beside its word every verdict says how much that word is worth: the number of runs, an effect size with a 95 % interval,
+the rule itself, how often the same word would be earned by nothing, and whether the rule was set before looking.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from analyses.tools.verdicts import CANNOT, Verdict
+
+Evidence = TypeVar("Evidence")
+Groups = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured: a sentence for the reader, and the numbers that are judged, one per run and per control.
+
+    n says how many of what these are, where it is not runs.
+    """
+
+    text: str
+    runs: np.ndarray
+    controls: np.ndarray = field(default_factory=lambda: np.empty(0))
+    n: str = ""
+
+
+class Rule(Protocol):
+    """Turns numbers into a word, and says what the word is worth."""
+
+    def word(self, measured: Measured) -> str:
+        """Holds, holds in part, does not hold."""
+        ...
+
+    def effect(self, measured: Measured) -> str:
+        """The size of what was seen, with an interval."""
+        ...
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """How often nothing would earn this word; what nothing is, is part of the answer."""
+        ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Claim(Generic[Evidence]):
+    """One claim. why is a reason that holds whatever the outcome is, or one for each word; says may need the evidence.
+
+    set_before is False where the rule was chosen after a first look at these runs.
+    """
+
+    says: str
+    printed: str
+    measure: Callable[[Evidence], Measured]
+    rule: Rule
+    why: str | Mapping[str, str]
+    set_before: bool = True
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """The verdict on it."""
+        measured = self.measure(evidence)
+        if not np.isfinite(measured.runs).any():
+            return Verdict(self.says, self.printed, measured.text, CANNOT, "nothing could be measured in any run")
+        word = self.rule.word(measured)
+        against = f" against {len(measured.controls)}" if len(measured.controls) else ""
+        worth = [f"n = {measured.n or str(len(measured.runs)) + against}"]
+        worth += [self.rule.effect(measured), f"rule: {self.rule}", self.rule.by_chance(word, measured)]
+        worth += [] if self.set_before else ["rule chosen after a first look"]
+        why = self.why if isinstance(self.why, str) else self.why[word]
+        return Verdict(self.says, self.printed, measured.text, word, why, "; ".join(filter(None, worth)))
+
+
+@dataclass(frozen=True)
+class Unjudged(Generic[Evidence]):
+    """A claim that cannot be judged here, and why not."""
+
+    says: str
+    printed: str
+    why: str
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """The row that says so."""
+        return Verdict(self.says, self.printed, "", CANNOT, self.why)
+
+
+def judged(claims: Sequence[Claim[Evidence] | Unjudged[Evidence]], evidence: Evidence) -> list[Verdict]:
+    """A verdict on each claim."""
+    return [claim.judge(evidence) for claim in claims]
+
+
+def by_group(groups: Groups, form: Callable[[np.ndarray], str]) -> str:
+    """Numbers of several settings in one sentence."""
+    return "; ".join(f"{name}: {form(values)}" for name, values in groups.items())

@@ -1,0 +1,281 @@
+"""Rules that judge claims: closeness to a prediction, smallness, shares of runs, runs against controls.
+
+Each knows the rate at which nothing earns its words. What nothing is depends on the question: a prediction that is off
+by an unknown factor, a number anywhere between 0 and 1, a coin for each run, or runs that differ from the controls in
+name alone (then it is counted exactly, over all ways to deal the names out).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb, log
+
+import numpy as np
+from scipy import stats
+
+from analyses.tools.claims import Measured, Rule
+from analyses.tools.verdicts import FAILS, HOLDS, IN_PART
+
+_WIDE = 10.0  # an unknown factor lies evenly in ln within this factor, from 1 / sqrt of it to sqrt of it
+
+
+@dataclass(frozen=True)
+class Close:
+    """The mean over runs is a prediction, as a ratio: within `holds` of 1, or within `in_part`."""
+
+    holds: float
+    in_part: float
+
+    def word(self, measured: Measured) -> str:
+        """By how far the mean is off."""
+        off = abs(float(np.nanmean(measured.runs)) - 1)
+        return HOLDS if off <= self.holds else IN_PART if off <= self.in_part else FAILS
+
+    def effect(self, measured: Measured) -> str:
+        """How far the mean is off, in percent."""
+        return "off by " + mean_interval(100 * (measured.runs - 1), 1) + " %"
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """Of predictions that are off by an unknown factor."""
+        if word == FAILS:
+            return ""
+        far = min(self.holds if word == HOLDS else self.in_part, 0.9)
+        lucky = min(1.0, log((1 + far) / (1 - far)) / log(_WIDE))
+        return f"a prediction off by an unknown factor (within {_WIDE**0.5:.1f} either way) earns it in {lucky:.0%}"
+
+    def __str__(self) -> str:
+        return f"the mean within {self.holds:.0%} of it (in part {self.in_part:.0%})"
+
+
+@dataclass(frozen=True)
+class Small:
+    """The mean over runs of a share that should be nothing: at most `holds`, or at most `in_part`."""
+
+    holds: float
+    in_part: float
+
+    def word(self, measured: Measured) -> str:
+        """By the mean."""
+        mean = abs(float(np.nanmean(measured.runs)))
+        return HOLDS if mean <= self.holds else IN_PART if mean <= self.in_part else FAILS
+
+    def effect(self, measured: Measured) -> str:
+        """The mean."""
+        return "mean " + mean_interval(measured.runs, 4)
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """Of shares that may be anything."""
+        if word == FAILS:
+            return ""
+        return (
+            f"a share anywhere between 0 and 1 earns it in {min(1, self.holds if word == HOLDS else self.in_part):.0%}"
+        )
+
+    def __str__(self) -> str:
+        return f"the mean at most {self.holds:g} (in part {self.in_part:g})"
+
+
+@dataclass(frozen=True)
+class Every:
+    """True (1) in every run, or in `in_part` of them. chance is that of one run in which nothing is true but luck."""
+
+    in_part: float = 0.5
+    chance: float = 0.5
+
+    def word(self, measured: Measured) -> str:
+        """By the share of runs."""
+        share = float(np.mean(measured.runs > 0.5))
+        return HOLDS if share == 1 else IN_PART if share >= self.in_part else FAILS
+
+    def effect(self, measured: Measured) -> str:
+        """The share of runs."""
+        return share_interval(int((measured.runs > 0.5).sum()), len(measured.runs))
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """Of runs that are right by luck alone."""
+        if word == FAILS:
+            return ""
+        n = len(measured.runs)
+        least = n if word == HOLDS else int(np.ceil(self.in_part * n))
+        rate = float(stats.binom.sf(least - 1, n, self.chance))
+        return f"luck ({self.chance:.2g} a run) earns it or better in {_rate(rate)}"
+
+    def __str__(self) -> str:
+        return f"in every run (in part: in {self.in_part:.0%} of them)"
+
+
+@dataclass(frozen=True)
+class AboveControls:
+    """Every run above every control; in part if half of the runs are."""
+
+    in_part: float = 0.5
+
+    def word(self, measured: Measured) -> str:
+        """By the share of runs above the highest control."""
+        _need_controls(measured)
+        share = float(np.mean(measured.runs > np.nanmax(measured.controls)))
+        return HOLDS if share == 1 else IN_PART if share >= self.in_part else FAILS
+
+    def effect(self, measured: Measured) -> str:
+        """The shift between the two, from the order of all differences (Hodges and Lehmann)."""
+        return "shift " + shift_interval(measured.runs, measured.controls)
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """Counted over all ways to deal out which are runs: at least so many of them above all controls."""
+        if word == FAILS:
+            return ""
+        n, m = len(measured.runs), len(measured.controls)
+        least = n if word == HOLDS else int(np.ceil(self.in_part * n))
+        # the `least` highest of all are runs: each deal is as likely as any other
+        return f"names dealt out at random earn it or better in {_rate(comb(n + m - least, m) / comb(n + m, m))}"
+
+    def __str__(self) -> str:
+        return f"every run above every control (in part: {self.in_part:.0%} of them)"
+
+
+@dataclass(frozen=True)
+class SeenOnlyInRuns:
+    """Seen (finite) in every run and in no control; in part if in half of the runs and in no control."""
+
+    def word(self, measured: Measured) -> str:
+        """By what was seen where."""
+        _need_controls(measured)
+        here, there = np.isfinite(measured.runs), np.isfinite(measured.controls)
+        if there.any():
+            return FAILS
+        return HOLDS if here.all() else IN_PART if here.mean() >= 0.5 else FAILS
+
+    def effect(self, measured: Measured) -> str:
+        """In how many of each."""
+        shares = (share_interval(int(np.isfinite(x).sum()), len(x)) for x in (measured.runs, measured.controls))
+        return " against ".join(shares)
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """At the rate of sightings, the same in runs and controls, at which the word is earned most often."""
+        if word == FAILS:
+            return ""
+        n, m, rate = len(measured.runs), len(measured.controls), np.linspace(0, 1, 1001)
+        least = n if word == HOLDS else int(np.ceil(n / 2))
+        most = float(np.max(stats.binom.sf(least - 1, n, rate) * (1 - rate) ** m))
+        return f"sightings that are as frequent in both earn it or better in at most {_rate(most)}"
+
+    def __str__(self) -> str:
+        return "seen in every run and in no control (in part: in half of the runs and in no control)"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """A sign falls on a known time, as a ratio to it (NaN: none near): all within `tolerance`, or half of them near.
+
+    Controls are the same ratios for as many signs strewn at random in ln(time).
+    """
+
+    tolerance: float
+
+    def word(self, measured: Measured) -> str:
+        """By how many are seen, and how far off they are."""
+        seen = measured.runs[np.isfinite(measured.runs)]
+        if len(seen) < len(measured.runs) / 2:
+            return FAILS
+        return HOLDS if len(seen) == len(measured.runs) and (np.abs(seen - 1) <= self.tolerance).all() else IN_PART
+
+    def effect(self, measured: Measured) -> str:
+        """Where they fall."""
+        seen = measured.runs[np.isfinite(measured.runs)]
+        return f"{share_interval(len(seen), len(measured.runs))} seen, at {mean_interval(seen, 2)} of the time"
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """Of signs strewn at random."""
+        if word == FAILS or not len(measured.controls):
+            return ""
+        strewn, n = measured.controls, len(measured.runs)
+        hit = np.abs(strewn - 1) <= self.tolerance if word == HOLDS else np.isfinite(strewn)
+        least = n if word == HOLDS else int(np.ceil(n / 2))
+        return f"as many signs strewn at random earn it or better in {_rate(float(stats.binom.sf(least - 1, n, hit.mean())))}"
+
+    def __str__(self) -> str:
+        return f"within {self.tolerance:.0%} of every time in every run (in part: near half of them)"
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several rules over the same numbers, in stretches of equal length: holds if all do, not at all if none does."""
+
+    rules: Sequence[Rule]
+    parts: Sequence[str]
+
+    def word(self, measured: Measured) -> str:
+        """The word of the whole: holding in one part only is holding in part."""
+        words = [rule.word(part) for rule, part in self._parts(measured)]
+        if all(word == HOLDS for word in words):
+            return HOLDS
+        return FAILS if all(word == FAILS for word in words) else IN_PART
+
+    def effect(self, measured: Measured) -> str:
+        """Of each part."""
+        effects = (rule.effect(part) for rule, part in self._parts(measured))
+        return "; ".join(f"{name}: {effect}" for name, effect in zip(self.parts, effects, strict=True))
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """Of each part, for its own word."""
+        rates = (rule.by_chance(rule.word(part), part) for rule, part in self._parts(measured))
+        return "" if word == FAILS else "; ".join(filter(None, dict.fromkeys(rates)))
+
+    def __str__(self) -> str:
+        return "; ".join(dict.fromkeys(map(str, self.rules)))
+
+    def _parts(self, measured: Measured) -> list[tuple[Rule, Measured]]:
+        n = len(self.rules)
+        runs = np.split(measured.runs, n)
+        controls = np.split(measured.controls, n) if len(measured.controls) else [measured.controls] * n
+        return [(r, Measured("", a, b)) for r, a, b in zip(self.rules, runs, controls, strict=True)]
+
+
+def mean_interval(values: np.ndarray, digits: int) -> str:
+    """Mean and its 95 % interval by Student's t over runs; of a single one, the value alone."""
+    known = values[np.isfinite(values)]
+    mean = float(known.mean())
+    if len(known) < 2:
+        return f"{mean:.{digits}f} (one run: no interval)"
+    half = float(stats.t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
+    return f"{mean:.{digits}f} [{mean - half:.{digits}f}, {mean + half:.{digits}f}]"
+
+
+def share_interval(count: int, of: int) -> str:
+    """A share with its 95 % interval (Clopper and Pearson)."""
+    low, high = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
+    return f"{count} of {of} [{low:.2f}, {high:.2f}]"
+
+
+def shift_interval(runs: np.ndarray, controls: np.ndarray) -> str:
+    """Median of all differences, and the interval that the rank-sum test gives; none where there are too few of both."""
+    runs, controls = (x[np.isfinite(x)] for x in (runs, controls))
+    differences = np.sort((runs[:, None] - controls[None, :]).ravel())
+    n, m = len(runs), len(controls)
+    counts = np.ones(1)
+    for i in range(1, n + 1):  # the number of ways to each rank sum: the Gaussian binomial, one factor at a time
+        counts = _times_ratio(counts, m + i, i)
+    below = np.cumsum(counts) / counts.sum()
+    out = int(np.searchsorted(below, 0.025, side="right"))  # differences to leave out at each end
+    middle = float(np.median(differences))
+    if out == 0:
+        return f"{middle:.3g} (too few for a 95 % interval)"
+    return f"{middle:.3g} [{differences[out - 1]:.3g}, {differences[-out]:.3g}]"
+
+
+def _times_ratio(counts: np.ndarray, up: int, down: int) -> np.ndarray:
+    """counts(x) (1 - x^up) / (1 - x^down), polynomials in x that divide without rest."""
+    product = np.concatenate((counts, np.zeros(up)))
+    product[up:] -= counts
+    quotient = product.copy()
+    for i in range(down, len(quotient)):
+        quotient[i] += quotient[i - down]
+    return quotient[: len(product) - down]
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.1%}" if rate >= 0.001 else "less than 0.1%"
+
+
+def _need_controls(measured: Measured) -> None:
+    if not np.isfinite(measured.controls).any() and not len(measured.controls):
+        raise ValueError("this rule compares runs with controls, and there are none")

@@ -1,0 +1,96 @@
+"""Words and what they are worth: rules against counting by hand, and reasons that follow from the outcome."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analyses.tools.claims import Claim, Measured, Unjudged, judged
+from analyses.tools.rules import AboveControls, Close, Every, Marks, SeenOnlyInRuns, Small, Together, shift_interval
+from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART
+
+
+def rate_in(text: str) -> float:
+    return float(text.split()[-1].rstrip("%")) / 100
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 1), (3, 2), (9, 3), (6, 6)])
+@pytest.mark.parametrize("word", [HOLDS, IN_PART])
+def test_the_rate_at_which_names_dealt_at_random_earn_a_word_is_counted(n, m, word):
+    values, rule = np.arange(n + m, dtype=float), AboveControls()
+    earned = 0
+    for chosen in combinations(range(n + m), n):
+        others = [i for i in range(n + m) if i not in chosen]
+        got = rule.word(Measured("", values[list(chosen)], values[others]))
+        earned += got == HOLDS or (word == IN_PART and got == IN_PART)
+    deals = sum(1 for _ in combinations(range(n + m), n))
+    told = rule.by_chance(word, Measured("", np.ones(n), np.zeros(m)))
+    assert rate_in(told) == pytest.approx(earned / deals, abs=6e-4)
+
+
+def test_the_shift_has_the_interval_of_the_rank_sum_test(rng):
+    runs, controls = rng.normal(2, 1, 8), rng.normal(0, 1, 7)
+    text = shift_interval(runs, controls)
+    low, high = (float(x) for x in text[text.index("[") + 1 : -1].split(","))
+
+    def p_value(shift):
+        return stats.mannwhitneyu(runs - shift, controls, method="exact").pvalue
+
+    differences = np.sort((runs[:, None] - controls).ravel())
+    middles = (differences[1:] + differences[:-1]) / 2
+    kept = [x for x in middles if p_value(x) > 0.05]  # every shift that the test does not reject
+    assert low == pytest.approx(differences[differences < kept[0]][-1], rel=5e-3)
+    assert high == pytest.approx(differences[differences > kept[-1]][0], rel=5e-3)
+    assert "too few" in shift_interval(runs[:3], controls[:3])
+
+
+def test_sightings_in_a_control_take_the_word_away():
+    rule, seen, none = SeenOnlyInRuns(), np.ones(6), np.full(6, np.nan)
+    assert rule.word(Measured("", seen, none)) == HOLDS
+    assert rule.word(Measured("", np.where(np.arange(6) < 3, 1, np.nan), none)) == IN_PART
+    assert rule.word(Measured("", seen, np.where(np.arange(6) < 1, 1, np.nan))) == FAILS
+    assert rate_in(rule.by_chance(HOLDS, Measured("", np.ones(3), none[:1]))) == pytest.approx(27 / 256, abs=1e-3)
+
+
+def test_closeness_and_smallness_and_shares():
+    near, far = Measured("", np.array([1.02, 0.98, 1.01])), Measured("", np.array([1.3, 1.28]))
+    assert [Close(0.03, 0.2).word(m) for m in (near, far)] == [HOLDS, FAILS]
+    assert Close(0.03, 0.4).word(far) == IN_PART
+    assert "off by 29.0 [" in Close(0.03, 0.4).effect(far)
+    assert Small(0.1, 0.5).word(Measured("", np.array([0.2, 0.4]))) == IN_PART
+    right = Measured("", np.array([1.0, 1, 1, 0]))
+    assert Every().word(right) == IN_PART
+    assert rate_in(Every().by_chance(IN_PART, right)) == pytest.approx(11 / 16, abs=1e-3)
+    both = Together([Every(), Every()], ["a", "b"])
+    assert both.word(Measured("", np.array([1.0, 1, 0, 0]))) == IN_PART
+    assert both.word(Measured("", np.array([0.0, 0, 0, 0]))) == FAILS
+
+
+def test_signs_strewn_at_random_are_what_marks_are_held_against():
+    on_time, strewn = Measured("", np.full(4, 1.05), np.array([1.0, 2.0, np.nan, np.nan])), np.nan
+    assert Marks(0.15).word(on_time) == HOLDS
+    assert rate_in(Marks(0.15).by_chance(HOLDS, on_time)) == pytest.approx(0.25**4, abs=1e-3)
+    assert Marks(0.15).word(Measured("", np.array([1.4, 1.4, strewn, strewn]))) == IN_PART
+    assert Marks(0.15).word(Measured("", np.array([1.0, strewn, strewn, strewn]))) == FAILS
+
+
+def test_a_verdict_has_the_reason_of_its_outcome_and_says_what_it_is_worth():
+    claim = Claim(
+        "it is so", "Fig 1", lambda x: Measured("x", x), Every(), {HOLDS: "yes", IN_PART: "some", FAILS: "no"}
+    )
+    for values, word, why in ((np.ones(4), HOLDS, "yes"), (np.eye(4)[0], FAILS, "no")):
+        (row,) = judged([claim], values)
+        assert (row.verdict, row.why) == (word, why)
+        assert row.worth.startswith("n = 4; ")
+        assert "rule: in every run" in row.worth
+    assert "6.2%" in judged([claim], np.ones(4))[0].worth  # 2 ** -4
+    assert judged([claim], np.full(3, np.nan))[0].verdict == CANNOT
+    assert judged([Unjudged("s", "p", "no network")], None)[0].why == "no network"
+    late = Claim("s", "p", lambda x: Measured("x", x), Every(), "w", set_before=False)
+    assert "after a first look" in judged([late], np.ones(4))[0].worth
+
+
+def test_runs_are_not_judged_against_controls_that_are_not_there():
+    with pytest.raises(ValueError, match="there are none"):
+        AboveControls().word(Measured("", np.ones(3)))
