@@ -68,11 +68,16 @@ def test_closeness_and_smallness_and_shares():
 
 
 def test_signs_strewn_at_random_are_what_marks_are_held_against():
-    on_time, strewn = Measured("", np.full(4, 1.05), np.array([1.0, 2.0, np.nan, np.nan])), np.nan
-    assert Marks(0.15).word(on_time) == HOLDS
-    assert rate_in(Marks(0.15).by_chance(HOLDS, on_time)) == pytest.approx(0.25**4, abs=1e-3)
-    assert Marks(0.15).word(Measured("", np.array([1.4, 1.4, strewn, strewn]))) == IN_PART
-    assert Marks(0.15).word(Measured("", np.array([1.0, strewn, strewn, strewn]))) == FAILS
+    none, rule = np.nan, Marks(0.15)
+    strewn = np.array([1.0, 1.5, none, none])  # near in half of cases, within 15 % in a quarter
+    assert rule.word(Measured("", np.full(6, 1.05), strewn)) == HOLDS
+    assert "less than 0.1%" in rule.by_chance(HOLDS, Measured("", np.full(6, 1.05), strewn))
+    assert rule.word(Measured("", np.full(6, 1.4), strewn)) == IN_PART
+    assert rule.word(Measured("", np.array([1.4] * 3 + [none] * 3), strewn)) == FAILS  # as many by chance
+    assert rule.word(Measured("", np.full(6, 1.4), np.ones(10))) == FAILS  # peaks everywhere mark nothing
+    assert "100.0%" in rule.by_chance(FAILS, Measured("", np.full(6, 1.4), np.ones(10)))
+    with pytest.raises(ValueError, match="strewn"):
+        rule.word(Measured("", np.full(6, 1.4)))
 
 
 def test_a_verdict_has_the_reason_of_its_outcome_and_says_what_it_is_worth():

@@ -5,8 +5,9 @@
     printed_loss_autocorrelation    A(tau) = 1/(T-tau) sum_t L(t) L(t + tau)    as the paper prints it, E[L(t) L(t+tau)]
 
 The first is the default because, with the curvature taken in log lag, its peaks fall within 3 % of the times t* at
-which the modes of the solvable model are learned. The other two do not have that property: dividing by T - tau blows up
-the end, where few pairs are left, and without the subtraction the final loss drowns the rest.
+which the modes of the solvable model are learned. The second has the same peaks a little later (within 5 %) as long as
+there is no noise; divided by T - tau, noise blows up at the end, where few pairs are left. The third has at most half
+of them in log lag, and the early half of them in linear lag: without the subtraction the final loss drowns the rest.
 
 The loss must be recorded at every step (or at any one spacing): a pandas Series whose index is uneven is refused. A
 million steps take about a quarter of a second.

@@ -21,6 +21,7 @@ What peaks where, measured on the solvable model of paper 000 with known times t
     `norm_curvature`, d^2||M||/d(ln t)^2              at .78 - .87 t*: it leads
 """
 
+from collections.abc import Callable
 from typing import overload
 
 import numpy as np
@@ -84,19 +85,23 @@ def norm_curvature(norms: Values, steps: Values | None = None, *, smoothing: flo
 
 
 def loss_autocorrelation_curvature(
-    loss: Values, *, spacing: float | None = None, smoothing: float = 0.2
+    loss: Values,
+    *,
+    spacing: float | None = None,
+    smoothing: float = 0.2,
+    estimate: Callable[[Values], Curve] = loss_autocorrelation,
 ) -> pd.DataFrame:
     """d^2 A / d(ln lag)^2 of the loss, the measure of Fig 4A: columns lag and curvature, lags log-spaced.
 
     spacing is the number of steps (or the time) between two values of the loss: by default that of the index of a
     pandas Series, which must be even, and 1 for anything else. Peaks fall at the times the modes are learned, counted
-    from the first value.
+    from the first value. estimate is how A is estimated, of those in `probes.series.autocorrelation`.
     """
     if spacing is None:
         _, spacing = read_even_series(loss, name="loss")
     if require_scalar(spacing, "spacing") <= 0:
         raise ValueError(f"spacing is {spacing}: a positive number of steps is expected")
-    correlation = loss_autocorrelation(loss)
+    correlation = estimate(loss)
     if len(correlation) < 5:
         raise ValueError(f"loss has {len(correlation)} entries: at least 5 are needed")
     # lag 0 has no logarithm; beyond it, lags closer together than the bins carry nothing new
