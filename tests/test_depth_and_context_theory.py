@@ -103,7 +103,7 @@ def test_infinite_depth_has_a_two_where_a_four_is_printed():
     np.testing.assert_allclose(right.modes([7.0])[0], np.log(1 + 2 * np.array([1, 0.125]) * 7) / np.array([2, 1.0]))
 
 
-@pytest.mark.parametrize(("capacity", "source"), [(1.5, 0.7), (2.0, 1.0)])
+@pytest.mark.parametrize(("capacity", "source"), [(1.5, 0.7), (2.0, 1.0), (1.0, 0.7), (0.8, 0.7)])
 def test_the_exponent_of_result_4_is_the_corrected_one(capacity, source):
     times = np.geomspace(1e7, 1e10, 12)
     flow = FixedCovarianceFlow(power_law(capacity, source, 10**9), np.inf, per_direction=False)
@@ -122,11 +122,12 @@ def test_out_of_distribution_loss_by_hand():
 # rotated covariances
 
 
-def test_time_and_depth_exponents_of_rotated_data():
-    times = np.geomspace(1e7, 1e10, 12)
-    flow = RotatedFlow(WIDE, np.inf, per_direction=False)
-    assert slope(times, flow.loss(times)) == pytest.approx(laws.time_exponent(1.5, 0.7), rel=0.002)
-    losses = [RotatedFlow(WIDE, depth).final_loss for depth in (256, 512)]
+@pytest.mark.parametrize("capacity", [1.5, 1.0])  # at nu = 1 the inputs' variance has no sum, and the laws are there
+def test_time_and_depth_exponents_of_rotated_data(capacity):
+    times, wide = np.geomspace(1e5, 1e8, 12), power_law(capacity, 0.7, 10**12)
+    flow = RotatedFlow(wide, np.inf, per_direction=False)
+    assert slope(times, flow.loss(times)) == pytest.approx(laws.time_exponent(capacity, 0.7), rel=0.002)
+    losses = [RotatedFlow(wide, depth, per_direction=False).final_loss for depth in (256, 512)]
     assert 0.7 < np.log2(losses[0] / losses[1]) < 1.06 * 0.7  # approached from above
 
 
@@ -278,7 +279,8 @@ def test_depths_that_are_no_depth_are_refused(depth):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: power_law(1.0, 0.7, 10), "capacity .* above 1"),
+        (lambda: power_law(0.0, 0.7, 10), "capacity .* above 0"),
+        (lambda: laws.width_exponent(1.0, 0.7), "capacity .* above 1"),
         (lambda: power_law(1.5, 0.0, 10), "source .* above 0"),
         (lambda: power_law(1.5, 0.7, 0), "at least one"),
         (lambda: laws.shape_exponent(0.5, 1.0), "capacity"),

@@ -42,19 +42,19 @@ def depth_exponent(capacity: float, source: float) -> float:
 
 def width_exponent(capacity: float, source: float) -> float:
     """Width: nu min(beta, 1)."""
-    check_exponents(capacity, source)
+    check_exponents(capacity, source, summable=True)
     return capacity * min(source, 1.0)
 
 
 def context_exponent(capacity: float, source: float) -> float:
     """Context length: nu min(beta, 2)."""
-    check_exponents(capacity, source)
+    check_exponents(capacity, source, summable=True)
     return capacity * min(source, 2.0)
 
 
 def printed_bottleneck_exponent(capacity: float, source: float) -> float:
     """Width and context in Eq 18: nu beta."""
-    check_exponents(capacity, source)
+    check_exponents(capacity, source, summable=True)
     return capacity * source
 
 
@@ -63,11 +63,11 @@ def shape_exponent(capacity: float, source: float) -> float:
 
     Above beta = 1 the terms to balance are L^-beta and N^-1 gamma^-(1 - 1/nu), with gamma ~ L.
     """
-    check_exponents(capacity, source)
+    check_exponents(capacity, source, summable=True)
     return capacity if source <= 1 else 1 / (source - 1 + 1 / capacity)
 
 
 def printed_shape_exponent(capacity: float, source: float) -> float:
     """Result 8: L ~ N^nu."""
-    check_exponents(capacity, source)
+    check_exponents(capacity, source, summable=True)
     return capacity

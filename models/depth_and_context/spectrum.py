@@ -61,9 +61,15 @@ def power_law(capacity: float, source: float, count: float, *, exact: int = 400,
     return Spectrum(k**-capacity, k ** (capacity - capacity * source - 1), multiplicity)
 
 
-def check_exponents(capacity: float, source: float) -> None:
-    """Refuse exponents for which the sums of the theory do not exist."""
-    if not 1 < capacity < np.inf:
+def check_exponents(capacity: float, source: float, *, summable: bool = False) -> None:
+    """Refuse exponents for which a law does not exist.
+
+    Laws of time and depth weigh modes by lambda omega, which has a sum for every nu above 0. Those of width and context
+    need the sum of the eigenvalues themselves (summable), and with it nu above 1.
+    """
+    if not 0 < capacity < np.inf:
+        raise ValueError(f"capacity (nu) is {capacity}: above 0 is expected, or the spectrum does not fall")
+    if summable and capacity <= 1:
         raise ValueError(f"capacity (nu) is {capacity}: above 1, or the variance of the inputs has no sum")
     if not 0 < source < np.inf:
         raise ValueError(f"source (beta) is {source}: above 0, or the target has no finite power")
