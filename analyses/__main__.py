@@ -1,4 +1,8 @@
-"""`python -m analyses [NAME ...]`: redraw the figures and judge the claims; without a name, all of them."""
+"""`python -m analyses [NAME ...]`: redraw the figures and judge the claims; without a name, all of them.
+
+What was drawn stands in one gallery, `results/index.html`, beside what was drawn there before and, for pages that were
+not, their committed verdicts.
+"""
 
 import importlib
 import shutil
@@ -9,8 +13,10 @@ from typing import Annotated
 import matplotlib
 import typer
 
+from analyses.gallery.entries import gathered, keep, of_page
+from analyses.gallery.render import write_gallery
 from analyses.registry import GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
-from analyses.tools.page import Page, write_html, write_markdown
+from analyses.tools.page import Page, write_markdown
 
 _HELP = "Redraw the figures of the papers and judge each claim. The groups and their pages:\n\n" + "\n\n".join(
     f"\b\n{name} ({'our own promises' if group.paper == 'own' else f'paper {group.paper}'})\n"
@@ -39,7 +45,7 @@ def main(
         bool,
         typer.Option(
             "--committed",
-            help="Each group in a folder of its own, at the size of its committed verdicts, which are written anew.",
+            help="Each group at the size of its committed verdicts, which are written anew.",
         ),
     ] = False,
 ) -> None:
@@ -58,17 +64,19 @@ def main(
         raise typer.BadParameter(f"{size!r}: one of {', '.join(SIZES)} is expected", param_hint="--size")
     for name in groups:
         typer.echo(f"Group {name}, size {GROUPS[name].size}")
-        pages = list(GROUPS[name].pages)
-        _report(pages, GROUPS[name].size, out / name, runs, GROUPS[name].verdicts_file)
+        made = list(GROUPS[name].pages)
+        _draw(made, GROUPS[name].size, out, runs, GROUPS[name].verdicts_file)
         for file, path in GROUPS[name].ships.items():
-            made = next(out / name / page / file for page in pages if (out / name / page / file).exists())
-            shutil.copyfile(made, Path(__file__).parents[1] / path)
+            source = next(out / page / file for page in made if (out / page / file).exists())
+            shutil.copyfile(source, Path(__file__).parents[1] / path)
     if not committed:
-        _report(pages, size or "quick", out, runs, verdicts)
+        _draw(pages, size or "quick", out, runs, verdicts)
+    title = "Solvable models of in-context learning: what holds"
+    typer.echo(f"The gallery: {write_gallery(out / 'index.html', title, gathered(out)).resolve()}")
 
 
-def _report(names: list[str], size: str, out: Path, runs: Path, verdicts: Path | None) -> None:
-    """Run pages into one folder, with one report of all of them and, if asked for, one file of their verdicts."""
+def _draw(names: list[str], size: str, out: Path, runs: Path, verdicts: Path | None) -> None:
+    """Run pages, each into its folder, and, if asked for, write one file of their verdicts."""
     if size == "toy":
         typer.echo("Size toy only shows that everything runs: two seeds, small batches. Its verdicts mean nothing.")
     pages = []
@@ -77,16 +85,16 @@ def _report(names: list[str], size: str, out: Path, runs: Path, verdicts: Path |
         start = time.perf_counter()
         page: Page = importlib.import_module(module_of(name)).run(size, runs)
         pages.append(page)
-        path = page.write(out)
+        folder = page.write(out)
+        keep(page, size, out)
+        path = write_gallery(folder / "index.html", page.title, [of_page(page, size)])
         typer.echo(f"      {time.perf_counter() - start:.0f} s, {path}")
         for verdict in page.verdicts:
             typer.echo(f"      {verdict.verdict:>14}  {verdict.claim}")
-    ours = all(page.paper == "own" for page in pages)
-    title = "Our own promises: what holds" if ours else "Solvable models of in-context learning: what holds"
-    title += " (toy size)" if size == "toy" else ""
-    typer.echo(f"The report: {write_html(out / 'index.html', title, pages).resolve()}")
     if verdicts:
-        write_markdown(verdicts, title, pages)
+        ours = all(page.paper == "own" for page in pages)
+        title = "Our own promises: what holds" if ours else "Solvable models of in-context learning: what holds"
+        write_markdown(verdicts, title + (" (toy size)" if size == "toy" else ""), pages)
 
 
 if __name__ == "__main__":

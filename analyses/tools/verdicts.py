@@ -60,7 +60,9 @@ def percent(values: np.ndarray | list[float], digits: int = 1) -> str:
 
 
 def judge(off: float, holds: float, in_part: float) -> str:
-    """By the size of a deviation."""
+    """By the size of a deviation; one that could not be measured is no evidence either way."""
+    if np.isnan(off):
+        return CANNOT
     return HOLDS if abs(off) <= holds else IN_PART if abs(off) <= in_part else FAILS
 
 
@@ -87,7 +89,14 @@ def seen_only_here(values: np.ndarray | list[float], control: np.ndarray | list[
 
 
 def together(*verdicts: str) -> str:
-    """Of several parts of one claim: the verdict of the whole. Holding in one part only is holding in part."""
+    """Of several parts of one claim: the verdict of the whole. Holding in one part only is holding in part.
+
+    With a part that cannot be judged, the whole cannot, unless the others settle it: what holds in one part and fails
+    in another holds in part, whatever becomes of the third.
+    """
+    if CANNOT in verdicts:
+        judged = set(verdicts) - {CANNOT}
+        return IN_PART if IN_PART in judged or len(judged) > 1 else CANNOT
     if all(verdict == HOLDS for verdict in verdicts):
         return HOLDS
     return FAILS if all(verdict == FAILS for verdict in verdicts) else IN_PART
