@@ -210,6 +210,7 @@ class Run:
             "checkpoints": self._extent,
             "circuits" if self.circuits else "heads": self._inside,
             "last metrics": self._last_metrics,
+            "to draw it": lambda: "probes.plot.loss(run), probes.plot.heads(run), probes.plot.spectrum(run, head)",
         }
         return titled(f"Run {self.name}", facts_table(facts))
 

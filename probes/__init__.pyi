@@ -1,3 +1,4 @@
+from . import plot as plot
 from .events.compare import set_apart as set_apart
 from .events.find import find_events as find_events
 from .events.lead_lag import LeadLag as LeadLag

@@ -78,7 +78,8 @@ def test_a_run_shows_its_name_family_steps_heads_and_last_metrics(run):
     assert repr(run) == "Run('mine', gpt2, 3 checkpoints, steps 0 to 200)"
     assert words(run._repr_html_()) == (
         f"Run mine family gpt2 source {run.source} checkpoints 3 checkpoints, steps 0 to 200 "
-        "heads 2 layers x 2 heads of 8, d_model 16 (gpt2) last metrics loss 0.00995025 at 200, accuracy 0.5 at 0"
+        "heads 2 layers x 2 heads of 8, d_model 16 (gpt2) last metrics loss 0.00995025 at 200, accuracy 0.5 at 0 "
+        "to draw it probes.plot.loss(run), probes.plot.heads(run), probes.plot.spectrum(run, head)"
     )
 
 

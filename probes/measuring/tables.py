@@ -28,6 +28,10 @@ OPTIONAL = ("stage", "tower")
 _ORDER = ["run", "step", "stage", "tower", *COLUMNS[2:]]
 _KEY = b"checkpoint-probes"
 _REASONS = 5
+_TO_DRAW = (
+    "<p>To draw it: <code>probes.plot.heads(table)</code> (all heads as a map), <code>probes.plot.curves(table)</code> "
+    "(chosen heads over all others), <code>probes.plot.compare(table)</code> (several runs)</p>"
+)
 _TYPES = {
     **dict.fromkeys(("step", "layer", "head", "component"), pa.int64()),
     **dict.fromkeys(("run", "stage", "tower", "circuit", "probe", "why_missing"), pa.string()),
@@ -78,7 +82,7 @@ class ProbeTable(pd.DataFrame):
         return said + repr(pd.DataFrame(self))
 
     def _repr_html_(self) -> str:
-        said = f"<pre>{html.escape(self.summary())}</pre>" if self._is_whole else ""
+        said = f"<pre>{html.escape(self.summary())}</pre>{_TO_DRAW}" if self._is_whole and len(self) else ""
         return said + pd.DataFrame(self)._repr_html_()  # pyright: ignore
 
     @property
