@@ -35,6 +35,7 @@ from .measuring.tables import read_table as read_table
 from .measuring.tables import with_metrics as with_metrics
 from .measuring.tables import write_table as write_table
 from .monitor.monitor import Monitor as Monitor
+from .reporting.report import report as report
 from .series import datasets as datasets
 from .series.autocorrelation import loss_autocorrelation as loss_autocorrelation
 from .series.autocorrelation import printed_loss_autocorrelation as printed_loss_autocorrelation

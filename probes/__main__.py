@@ -1,10 +1,12 @@
-"""The command line: `probes measure RUN -o table.parquet`, `events RUN`, `audit RUN`, `watch RUN`, `list`, `cache`.
+"""The command line: `probes measure RUN -o table.parquet`, `events`, `audit`, `report`, `watch`, `list`, `cache`.
 
 What a command needs is imported when it runs: help, `list` and a misspelt command answer without torch.
 """
 
 import ast
 import importlib.util
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -196,6 +198,55 @@ def events(
     typer.echo(text if output is None else f"{output}: {len(found)} events")
     if not any(found.attrs["tests"].values()):
         raise typer.Exit(2)
+
+
+@app.command()
+def report(
+    sources: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs; the first is shown in full.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
+    controls: Annotated[
+        list[str] | None,
+        typer.Option("--controls", metavar="RUN", help="A run in which it does not happen; may be given repeatedly."),
+    ] = None,
+    detect_in: Annotated[
+        str | None, typer.Option(help="Which logged metrics are searched, comma-separated; all if not given.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
+    tables: Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")] = Path("tables"),
+    revisions: Revisions = None,
+    heads: Heads = None,
+    kv_heads: KvHeads = None,
+    config: Config = None,
+    family: FamilyName = None,
+    steps: Steps = None,
+    metrics: Metrics = None,
+) -> None:
+    """Write one HTML page on a run, to be forwarded: what happened, when, in which heads, how sure, what was not seen.
+
+    Audits, measures and searches first; a killed command goes on where it stopped. The page needs no network.
+    """
+    from probes.reporting.report import report as reported
+
+    said = (revisions, heads, kv_heads, config, family, steps, metrics)
+    runs = {source: opened(source, *said) for source in [*sources, *(controls or [])]}
+    try:
+        place = reported(
+            [runs[source] for source in sources],
+            path=output,
+            controls=[runs[source] for source in controls or []],
+            metrics=[name.strip() for name in detect_in.split(",")] if detect_in else None,
+            alpha=alpha,
+            tables=tables,
+            command=shlex.join(["probes", *sys.argv[1:]]),
+            say=lambda text: typer.echo(text, err=True),
+            progress=True,
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise failed(error) from error
+    except KeyboardInterrupt:
+        typer.echo(f"stopped. What is done is kept in {tables}: the same command again goes on from there", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(f"{place}: {place.stat().st_size / 1e6:.1f} MB, opens in any browser")
 
 
 @app.command()

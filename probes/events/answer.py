@@ -30,6 +30,16 @@ def answer(events: pd.DataFrame) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def sentences(events: pd.DataFrame) -> dict[Any, str]:
+    """Every event of the table of `find_events` in a sentence, by its place in the table."""
+    return {number: _sentence(number, row, events.attrs) for number, row in events.to_dict("index").items()}
+
+
+def where_it_could_look(events: pd.DataFrame) -> list[str]:
+    """Sentences: which steps were searched, what could not be, what was left out."""
+    return [line.strip() for line in _not_looked_at(events.attrs)[1:]]
+
+
 def answer_apart(apart: pd.DataFrame | None) -> str:
     """What the table of `set_apart` says: the panels told apart best, and what so many runs can show at all."""
     if apart is None:

@@ -1,0 +1,82 @@
+// What is being looked at, kept in the address: whoever opens the link sees the same.
+
+const PINS = 8;
+const first = run.events.find((event) => event.headline && event.series !== null)
+  || run.events.find((event) => event.series !== null);
+
+// How the page opens: at its first event, with the heads that take part.
+const opening = () => ({
+  probe: first ? first.series : 0,
+  circuit: first ? first.circuit : circuits[0] ?? "",
+  order: "layer",
+  scale: "raw",
+  column: first ? nearestColumn(first.step) : Math.max(0, steps.length - 1),
+  from: null,
+  pins: first ? first.rows.slice(0, 4) : run.rows.length ? [0] : [],
+  row: first && first.rows.length ? first.rows[0] : 0,
+});
+
+// By names and steps rather than places, so that a link still fits when the report is made anew.
+function toFragment(state) {
+  const fields = new URLSearchParams();
+  fields.set("probe", series[state.probe].name);
+  fields.set("circuit", state.circuit);
+  fields.set("order", state.order);
+  fields.set("scale", state.scale);
+  fields.set("step", steps[state.column]);
+  if (state.from !== null) fields.set("from", steps[state.from]);
+  fields.set("head", rowName(state.row));
+  fields.set("pins", JSON.stringify(state.pins.map(rowName)));
+  return fields.toString();
+}
+
+// What the fragment says, where it makes sense; the opening for all else.
+function fromFragment(text) {
+  const state = opening(), fields = new URLSearchParams(text.replace(/^#/, ""));
+  const byName = new Map(run.rows.map((_, number) => [rowName(number), number]));
+  const probe = series.findIndex((one) => one.name === fields.get("probe"));
+  if (probe >= 0) state.probe = probe;
+  const circuit = fields.get("circuit");
+  if (circuit === "all" || circuits.includes(circuit)) state.circuit = circuit;
+  if (["layer", "event", "change"].includes(fields.get("order"))) state.order = fields.get("order");
+  if (["raw", "z"].includes(fields.get("scale"))) state.scale = fields.get("scale");
+  const step = Number(fields.get("step"));
+  if (fields.has("step") && Number.isFinite(step)) state.column = nearestColumn(step);
+  const from = Number(fields.get("from"));
+  if (fields.has("from") && Number.isFinite(from)) state.from = nearestColumn(from);
+  if (byName.has(fields.get("head"))) state.row = byName.get(fields.get("head"));
+  try {
+    const pins = JSON.parse(fields.get("pins"));
+    if (Array.isArray(pins)) {
+      state.pins = [...new Set(pins.map((name) => byName.get(name)).filter((one) => one !== undefined))].slice(0, PINS);
+    }
+  } catch { /* somebody cut the link short: the opening's pins stay */ }
+  return state;
+}
+
+const hasView = run.rows.length > 0 && series.length > 0;
+let state = hasView ? fromFragment(location.hash) : null;
+const listeners = [];
+
+// Change some of it; everything that is drawn from it is drawn again, and the address follows.
+function change(changes) {
+  const before = state;
+  state = { ...state, ...changes };
+  for (const listen of listeners) listen(state, before);
+  history.replaceState(null, "", "#" + toFragment(state));
+}
+
+function togglePin(row) {
+  const pins = state.pins.includes(row) ? state.pins.filter((one) => one !== row) : [...state.pins, row];
+  if (pins.length > PINS) {
+    say(`${PINS} heads are pinned, which is as many as can be told apart: unpin one first.`);
+    return;
+  }
+  change({ pins, row });
+}
+
+const say = (text) => { document.getElementById("readout").textContent = text; };
+
+// The circuit that curves and grid are about: the chosen one, or that of the row in hand.
+const circuitInHand = () => (state.circuit === "all" ? run.rows[state.row].circuit : state.circuit);
+const rowsOf = (circuit) => run.rows.map((_, n) => n).filter((n) => circuit === "all" || run.rows[n].circuit === circuit);

@@ -1,0 +1,148 @@
+"""`probes.report(run)`: one command on a folder of checkpoints, one page to forward.
+
+How data flows, one file each:
+
+    job             a run: audited, measured, its spectra, its metrics; kept, resumed              -> Looked
+    (events)        tables and metrics of all runs and controls                                    -> events
+    collect         Looked + events; with event_data, series_data, small_figures, nulls, packing   -> Page (page_data)
+    loss_svg        the loss as a still picture                                                    -> SVG
+    bokeh_document  empty figures with named models, the same for every page                       -> JSON
+    page            template, style sheet, app, Bokeh's own bundle, Content-Security-Policy        -> one HTML file
+    app/*.js        in the browser: unpacks Page's JSON and fills the named models
+
+All numbers are in `Page`: the template writes its words, the app draws the rest of it. The same Page gives the same
+bytes.
+"""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from checkpoints import Run, open_run
+from checkpoints.layout import write_text
+from probes.events.answer import answer_apart
+from probes.events.compare import set_apart
+from probes.events.find import find_events
+from probes.reporting.collect import page_of
+from probes.reporting.job import Looked, Say, look_at, silent
+from probes.reporting.page import render
+from probes.theory import Alignment, Theory, align
+
+Source = Run | str | Path
+
+
+def report(
+    run: Source | Sequence[Source],
+    table: pd.DataFrame | None = None,
+    events: pd.DataFrame | None = None,
+    path: str | Path = "report.html",
+    *,
+    controls: Source | Sequence[Source] = (),
+    theory: Theory | Alignment | None = None,
+    metrics: Sequence[str] | None = None,
+    alpha: float = 0.01,
+    tables: str | Path | None = None,
+    command: str = "probes.report(...)",
+    say: Say = silent,
+    progress: bool = False,
+) -> Path:
+    """Write one self-contained HTML page on a run: what happened, when, in which heads, how sure, what was not seen.
+
+        probes.report("runs/mine")                                    audits, measures, searches, writes report.html
+        probes.report(run, table, events, "mine.html")                uses what is there already
+
+    run may be several, the first of which is shown in full; controls are runs in which it does not happen. table and
+    events belong to the (single) run. theory is laid over the first run (`probes.align`). metrics names which of the
+    logged metrics are searched. tables is a folder for what is measured, to be used again by the next call.
+    """
+    sources = [run] if isinstance(run, Run | str | Path) else list(run)
+    others = [controls] if isinstance(controls, Run | str | Path) else list(controls)
+    if (table is not None or events is not None) and len(sources) > 1:
+        raise ValueError(f"a table or events are given with {len(sources)} runs: they belong to one run")
+    if not sources:
+        raise ValueError("no run is given")
+    _require_libraries()
+    kept = Path(tables) if tables is not None else None
+    opened = [one if isinstance(one, Run) else open_run(one) for one in [*sources, *others]]
+    _refuse_twice([one.name for one in opened])
+    looked = [
+        look_at(
+            one,
+            table=table if number == 0 else None,
+            tables=kept,
+            spectra=number == 0,
+            say=say,
+            progress=progress,
+        )
+        for number, one in enumerate(opened)
+    ]
+    runs, against = looked[: len(sources)], looked[len(sources) :]
+    apart = ""
+    if events is None:
+        say("searching for events")
+        events, apart = _searched(runs, against, metrics, alpha)
+    page = page_of(
+        runs,
+        against,
+        events,
+        alignment=_aligned(runs[0], theory),
+        command=command,
+        alpha=alpha,
+        apart=apart,
+    )
+    place = Path(path)
+    write_text(place, render(page, [(one.metrics, data) for one, data in zip(runs, page.runs, strict=True)]))
+    return place
+
+
+def _require_libraries() -> None:
+    """Before any work."""
+    lacking = [name for name in ("bokeh", "jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
+    if lacking:
+        raise ImportError(
+            f"a report needs {' and '.join(lacking)}, which is not installed: pip install 'checkpoint-probes[report]'"
+        )
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise ValueError(f"two runs are called {', '.join(twice)}: each may stand once, under a name of its own")
+
+
+def _searched(
+    runs: Sequence[Looked], controls: Sequence[Looked], wanted: Sequence[str] | None, alpha: float
+) -> tuple[pd.DataFrame | None, str]:
+    """Events of all runs that have a table, and what sets them apart from controls; None where none has one."""
+    tables = [one.table for one in runs if one.table is not None]
+    against = [one.table for one in controls if one.table is not None]
+    if not tables:
+        return None, ""
+    logged: dict[str, pd.DataFrame] = {}
+    for one in [*runs, *controls]:
+        if one.metrics is not None and one.table is not None:
+            logged[one.name] = _chosen(one.metrics, wanted)
+    events = find_events(tables, logged or None, controls=against or None, alpha=alpha)
+    apart = ""
+    if len(tables) > 1 and len(against) > 1:
+        apart = answer_apart(set_apart(tables, against))
+    return events, apart
+
+
+def _chosen(metrics: pd.DataFrame, wanted: Sequence[str] | None) -> pd.DataFrame:
+    if wanted is None:
+        return metrics
+    unknown = [name for name in wanted if name not in metrics.columns]
+    if unknown:
+        raise ValueError(f"no metric is called {', '.join(unknown)}; there are {', '.join(map(str, metrics.columns))}")
+    return pd.DataFrame(metrics[list(wanted)])
+
+
+def _aligned(looked: Looked, theory: Theory | Alignment | None) -> Alignment | None:
+    if theory is None or isinstance(theory, Alignment):
+        return theory
+    if looked.run is None:
+        raise ValueError("theory is given without the run that it is laid over")
+    return align(looked.run, theory)
