@@ -30,7 +30,8 @@ def palettes() -> dict[str, list[str]]:
     """Colours by use: all can be told apart by the colour-blind."""
     from bokeh.palettes import Colorblind8, PuOr11, Viridis256, interp_palette
 
-    pins = [Colorblind8[place] for place in (0, 5, 2, 3, 4, 6, 1, 7)]
+    # six that stand out on white and on black; the last two pins repeat the first colours, dashed
+    pins = [Colorblind8[place] for place in (0, 5, 3, 6, 1, 4, 0, 5)]
     return {"raw": list(Viridis256), "z": list(interp_palette(PuOr11, 255))[::-1], "pins": pins}
 
 
@@ -48,10 +49,7 @@ def _figure(name: str, height: int, **options: Any) -> Any:
     from bokeh.models import Range1d
     from bokeh.plotting import figure
 
-    ranges = {
-        "x_range": Range1d(0, 1, name=f"{name}-x"),
-        "y_range": Range1d(0, 1, name=f"{name}-y"),
-    }
+    ranges = {f"{side}_range": Range1d(start=0, end=1, name=f"{name}-{side}") for side in "xy"}
     made = figure(
         name=name,
         height=height,

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 
 from probes.events.answer import where_it_could_look
+from probes.measuring.catalogue import PROBES
 from probes.reporting.event_data import events_of_run
 from probes.reporting.job import Looked
-from probes.reporting.loss_svg import interventions_of
+from probes.reporting.logged import finite, interventions_of, loss_name
 from probes.reporting.nulls import null_levels
-from probes.reporting.page_data import Page, RunData
+from probes.reporting.page_data import Definition, Page, RunData
 from probes.reporting.series_data import (
     Cube,
     band_of,
@@ -21,7 +22,7 @@ from probes.reporting.series_data import (
     read_cube,
     shown_columns,
 )
-from probes.reporting.small_figures import loss_name, small_figures
+from probes.reporting.small_figures import small_figures
 from probes.series.calibration import rows as calibration_rows
 from probes.theory import Alignment
 
@@ -53,7 +54,7 @@ def page_of(
         title=title,
         runs=runs,
         bands=bands,
-        definitions=list(attrs.get("definitions", {}).items()),
+        definitions=[Definition(name, said, _cannot_tell(name)) for name, said in attrs.get("definitions", {}).items()],
         calibration=[{str(key): value for key, value in row.items()} for row in calibration.to_dict("records")],
         versions=dict(attrs.get("versions", {})),
         command=command,
@@ -61,6 +62,11 @@ def page_of(
         controls=[one.name for one in controls],
         apart=apart,
     )
+
+
+def _cannot_tell(probe: str) -> str:
+    known = PROBES.get(probe.split("@")[0])
+    return known.cannot_tell if known is not None else ""
 
 
 def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment: Alignment | None) -> RunData:
@@ -86,7 +92,8 @@ def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment:
     said += _attrs_said(table)
     missing, reasons = missing_of(table, cube, columns) if table is not None and cube else ([], [])
     meanings = table.attrs.get("definitions", {}) if table is not None else {}
-    nulls = null_levels(one.run, list(dict.fromkeys(row.circuit for row in rows))) if one.run and rows else {}
+    circuits = list(dict.fromkeys(row.circuit for row in rows))
+    nulls = null_levels(one.run, circuits, cube.series) if one.run and cube else {}
     return RunData(
         name=one.name,
         source=one.run.source if one.run else str(table.attrs.get("source", "")) if table is not None else "",
@@ -209,13 +216,10 @@ def _thinned(metrics: pd.DataFrame | None, loss: str | None) -> dict[str, tuple[
     if metrics is None:
         return {}
     names = [str(name) for name in metrics.columns]
-    ordered = [loss] * (loss is not None) + [name for name in names if name != loss]
+    ordered = ([loss] if loss is not None else []) + [name for name in names if name != loss]
     found = {}
     for name in ordered[:_MOST_METRICS]:
-        numbers = pd.to_numeric(metrics[name], errors="coerce").to_numpy(dtype=np.float64)
-        at = metrics.index.to_numpy(dtype=np.float64)
-        there = np.isfinite(numbers) & (at > 0)
-        at, numbers = at[there], numbers[there]
+        at, numbers, _ = finite(metrics, name)
         if not len(at):
             continue
         bins = np.floor(np.log(at / at[0]) / max(np.log(at[-1] / at[0]), 1e-9) * _MOST_POINTS)

@@ -4,6 +4,7 @@ Order in time is told by the findings' stretches: what ends before another begin
 order cannot be told from one run, and that is what is said.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ def events_of_run(
                 high=float(row["high"]),
                 title=findings[0].name,
                 sentence=said[index],
+                says=_without_step(said[index]),
                 circuit="" if is_metric else str(row["circuit"]),
                 heads=heads,
                 rows=[place[row["circuit"], name] for name in heads if (row["circuit"], name) in place],
@@ -48,6 +50,12 @@ def events_of_run(
             )
         )
     return found
+
+
+def _without_step(sentence: str) -> str:
+    """The sentence where the step stands above it already."""
+    rest = re.sub(r"^At step [\d,.]+ \([\d,.]+-[\d,.]+\) ", "", sentence)
+    return rest[:1].upper() + rest[1:]
 
 
 def who_moved_first(findings: Sequence[FindingData]) -> str:

@@ -8,37 +8,19 @@ mode. The same numbers give the same bytes: no date, and ids from a fixed salt.
 import re
 from collections.abc import Sequence
 from io import StringIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from probes.reporting.logged import finite, interventions_of, learning_rate_name
 from probes.reporting.page_data import EventData
-from probes.series.transitions.interventions import abrupt_changes
 
 _COLOURS = {"#010101": "var(--ink)", "#020202": "var(--muted)", "#030303": "var(--line)", "#040404": "var(--accent)"}
 _COLOURS |= {"#050505": "var(--event)", "#060606": "var(--event-shared)", "#070707": "var(--warn)"}
 _INK, _MUTED, _LINE, _ACCENT, _EVENT, _SHARED, _WARN = _COLOURS
 
 _BINS = 300
-
-
-def learning_rate_name(metrics: pd.DataFrame | None) -> str | None:
-    """Which metric is the learning rate."""
-    names = [] if metrics is None else [str(name) for name in metrics.columns]
-    exact = [name for name in names if name.lower().split("/")[-1] in ("learning_rate", "lr")]
-    return next(iter(exact), next((name for name in names if "learning_rate" in name.lower()), None))
-
-
-def interventions_of(metrics: pd.DataFrame | None) -> list[float]:
-    """Steps at which the learning rate jumps."""
-    name = learning_rate_name(metrics)
-    if metrics is None or name is None:
-        return []
-    record = pd.to_numeric(metrics[name], errors="coerce").dropna()
-    try:
-        return [float(step) for step in abrupt_changes(record)]
-    except ValueError:
-        return []
 
 
 def loss_svg(
@@ -48,17 +30,15 @@ def loss_svg(
     if metrics is None or loss is None:
         said = "No loss was logged, so there is no curve." if metrics is None else "No metric is called a loss."
         return "", said
-    curve = _finite(metrics[loss])
-    bad = len(metrics[loss].dropna()) - len(curve) if len(curve) else 0
-    if len(curve) < 2:
-        return "", f"{loss} has {len(curve)} finite values: there is no curve to draw."
+    at, values, bad = finite(metrics, loss)
+    if len(values) < 2:
+        return "", f"{loss} has {len(values)} finite values after step 0: there is no curve to draw."
     rate_name = learning_rate_name(metrics)
-    rate = _finite(metrics[rate_name]) if rate_name else pd.Series(dtype="float64")
+    rate = finite(metrics, rate_name)[:2] if rate_name else (np.empty(0), np.empty(0))
     changes = interventions_of(metrics)
-    svg = _drawn(curve, loss, rate if len(rate) > 1 else None, events, changes, unit)
-    first, last = float(curve.iloc[0]), float(curve.iloc[-1])
+    svg = _drawn((at, values), loss, rate if len(rate[0]) > 1 else None, events, changes, unit)
     sentence = (
-        f"{loss} from {first:.3g} at {unit} {curve.index[0]:,} to {last:.3g} at {unit} {curve.index[-1]:,}, "
+        f"{loss} from {values[0]:.3g} at {unit} {at[0]:,.0f} to {values[-1]:.3g} at {unit} {at[-1]:,.0f}, "
         f"over the logarithm of the {unit}, with {len(events)} event{'s' * (len(events) != 1)} marked"
     )
     sentence += f"; {bad} values that are not finite are left out" if bad else ""
@@ -67,15 +47,10 @@ def loss_svg(
     return svg, sentence + "."
 
 
-def _finite(values: pd.Series) -> pd.Series:
-    numbers = pd.to_numeric(values, errors="coerce")
-    return numbers.loc[np.isfinite(numbers.to_numpy(dtype=np.float64)) & (numbers.index.to_numpy() > 0)]
-
-
 def _drawn(
-    curve: pd.Series,
+    curve: tuple[np.ndarray, np.ndarray],
     loss: str,
-    rate: pd.Series | None,
+    rate: tuple[np.ndarray, np.ndarray] | None,
     events: Sequence[EventData],
     changes: Sequence[float],
     unit: str,
@@ -85,23 +60,28 @@ def _drawn(
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    style = {"svg.hashsalt": "checkpoint-probes", "svg.fonttype": "none", "font.size": 10, "font.family": "sans-serif"}
+    style: Any = {
+        "svg.hashsalt": "checkpoint-probes",
+        "svg.fonttype": "none",
+        "font.size": 10,
+        "font.family": "sans-serif",
+    }
     with mpl.rc_context(style):
         figure = Figure(figsize=(11, 3.9 if rate is not None else 3.3))
         FigureCanvasSVG(figure)
         heights = [4, 1] if rate is not None else [1]
         axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         top = axes[0]
-        _curve(top, curve)
+        _curve(top, *curve)
         top.set_ylabel(_short(loss), color=_INK)
         if rate is not None:
-            axes[1].plot(rate.index, rate.to_numpy(), color=_MUTED, lw=1.2)
+            axes[1].plot(*rate, color=_MUTED, lw=1.2)
             axes[1].set_ylabel("learning\nrate", color=_MUTED)
             axes[1].set_ylim(bottom=0)
             axes[1].ticklabel_format(axis="y", scilimits=(-2, 3))
         for axis in axes:
             axis.set_xscale("log")
-            axis.set_xlim(max(1, curve.index[0]), curve.index[-1])
+            axis.set_xlim(curve[0][0], curve[0][-1])
             axis.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
             axis.xaxis.set_minor_formatter(NullFormatter())
             for side in ("top", "right"):
@@ -134,9 +114,8 @@ def _drawn(
     return _for_the_page(written.getvalue())
 
 
-def _curve(axis, curve: pd.Series) -> None:
+def _curve(axis: Any, at: np.ndarray, values: np.ndarray) -> None:
     """Means over bins of ln(step), and behind them all that the values cover."""
-    at, values = curve.index.to_numpy(dtype=np.float64), curve.to_numpy(dtype=np.float64)
     edges = np.geomspace(at[0], at[-1] * (1 + 1e-9), _BINS + 1)
     place = np.searchsorted(edges, at, side="right")
     starts = np.flatnonzero(np.append(True, np.diff(place) > 0))

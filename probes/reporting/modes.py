@@ -1,7 +1,7 @@
 """What the catalogue's numbers are made of: a head's leading singular values, and its final modes followed backwards.
 
     singular_value   s_1 .. s_4 of each checkpoint, sorted: at a crossing two curves change names
-    mode_amplitude   u_k^T M(t) v_k, u_k and v_k of the last checkpoint: a mode keeps its name (`probes.mode_amplitudes`)
+    mode_amplitude   u_k^T M(t) v_k, u_k and v_k of the last checkpoint: a mode keeps its name
 
 They are probes like others, so that `measure` keeps, resumes and explains them; no event is searched in them, since the
 catalogue's probes are functions of the same spectra and would only be counted twice.

@@ -23,7 +23,7 @@ WIDE = 10.0
 
 @dataclass(frozen=True)
 class Packed:
-    """codes: base64 of little-endian uint16 [row, step]; scales: of float64 [row, (low, high)]; logs: "1" or "0" each."""
+    """codes: base64 of little-endian uint16 [row, step]; scales: of float64 [row, (low, high)]; logs: "1" or "0"."""
 
     codes: str
     scales: str

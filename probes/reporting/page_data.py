@@ -1,4 +1,4 @@
-"""What a page knows, as plain values: filled by the files beside this one, told to the template and, as JSON, to the app.
+"""What a page knows, as plain values: the files beside this one fill it; the template and, as JSON, the app read it.
 
     Page        the whole file: its runs, what every number means, how it was made
     RunData     one run: checkpoints, rows, series, events, what could not be looked at
@@ -12,7 +12,6 @@ Indices are places in lists: a column is a place in `RunData.steps`, a row one i
 `RunData.series`. Nothing here holds HTML; whoever shows a text escapes it.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +84,8 @@ class EventData:
     high: float
     title: str
     sentence: str
+    says: str
+    """The sentence without its step."""
     circuit: str
     heads: Sequence[str]
     rows: Sequence[int]
@@ -172,13 +173,22 @@ class RunData:
 
 
 @dataclass(frozen=True)
+class Definition:
+    """A probe, what it means, and what it must not be taken for."""
+
+    name: str
+    meaning: str
+    cannot_tell: str
+
+
+@dataclass(frozen=True)
 class Page:
     """The whole file. runs[0] is what the map and curves show; bands are those behind them."""
 
     title: str
     runs: Sequence[RunData]
     bands: Sequence[Band]
-    definitions: Sequence[tuple[str, str]]
+    definitions: Sequence[Definition]
     calibration: Sequence[Mapping[str, Any]]
     """The rows of the calibration that findings rest on."""
     versions: Mapping[str, str]
@@ -197,8 +207,9 @@ def as_json(page: Page) -> str:
 
 def _plain(value: Any) -> Any:
     """Values as JSON has them; numbers that are not finite as null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    names = getattr(value, "__dataclass_fields__", None)
+    if names is not None:
+        return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, str) or value is None or isinstance(value, bool):

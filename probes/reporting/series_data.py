@@ -6,6 +6,7 @@ to events stay, of the others as many as fit, evenly. Events were searched in al
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,8 +22,6 @@ MOST_COLUMNS = 400
 
 QUANTILES = (0.1, 0.5, 0.9)
 
-_KEYS = ["tower", "layer", "head", "circuit"]
-
 
 @dataclass(frozen=True, eq=False)
 class Cube:
@@ -35,25 +34,36 @@ class Cube:
 
 
 def read_cube(table: pd.DataFrame) -> Cube:
-    """The numbers of one run's table, in the order in which rows and probes stand in it; circuits together."""
-    towers = table["tower"].fillna("").astype(str) if "tower" in table.columns else pd.Series("", index=table.index)
-    circuits = {name: n for n, name in enumerate(pd.unique(table["circuit"]))}
-    tower_order = {name: n for n, name in enumerate(pd.unique(towers))}
-    place = (table["circuit"].map(circuits), towers.map(tower_order), table["layer"], table["head"])
-    keys = np.stack([np.asarray(one, dtype=np.int64) for one in place], axis=1)
-    unique_rows, row_of = np.unique(keys, axis=0, return_inverse=True)
-    names, tower_names = list(circuits), list(tower_order)
-    rows = [Row(str(names[c]), int(layer), int(head), str(tower_names[t])) for c, t, layer, head in unique_rows]
-    component = np.where(table["component"].isna(), -1, table["component"].fillna(-1)).astype(np.int64)
-    probe_order = {name: n for n, name in enumerate(pd.unique(table["probe"]))}
-    which = np.stack([np.asarray(table["probe"].map(probe_order), dtype=np.int64), component], axis=1)
-    unique_series, series_of = np.unique(which, axis=0, return_inverse=True)
-    probes = list(probe_order)
-    series = [(str(probes[p]), None if k < 0 else int(k)) for p, k in unique_series]
-    steps, step_of = np.unique(table["step"].to_numpy(dtype=np.int64), return_inverse=True)
+    """The numbers of one run's table: rows by circuit, tower, layer and head, series in the order of the probes."""
+    circuit, circuits = _numbered(table["circuit"])
+    tower, towers = _numbered(table["tower"].fillna("") if "tower" in table.columns else [""] * len(table))
+    probe, probes = _numbered(table["probe"])
+    layer, head = (np.asarray(table[name], dtype=np.int64) for name in ("layer", "head"))
+    component = np.asarray(table["component"].fillna(-1), dtype=np.int64)
+    row_of, places = _combined(circuit, tower, layer, head)
+    series_of, which = _combined(probe, component)
+    steps, step_of = np.unique(np.asarray(table["step"], dtype=np.int64), return_inverse=True)
+    rows = [Row(circuits[c], int(number), int(h), towers[t]) for c, t, number, h in places]
+    series = [(probes[p], None if k < 0 else int(k)) for p, k in which]
     values = np.full((len(series), len(rows), len(steps)), np.nan)
-    values[series_of.ravel(), row_of.ravel(), step_of.ravel()] = table["value"].to_numpy(dtype=np.float64)
+    values[series_of, row_of, step_of] = np.asarray(table["value"], dtype=np.float64)
     return Cube(series, rows, [int(step) for step in steps], np.where(np.isfinite(values), values, np.nan))
+
+
+def _numbered(names: Any) -> tuple[np.ndarray, list[str]]:
+    """Each name as a number, in the order in which they first come, and the names."""
+    codes, found = pd.factorize(np.asarray(names, dtype=object))
+    return np.asarray(codes, dtype=np.int64), [str(name) for name in found]
+
+
+def _combined(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which combination each line has, and all combinations, in order; one number stands for a line, to sort fast."""
+    lows = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    shifted = [column - low for column, low in zip(columns, lows, strict=True)]
+    codes, place = np.unique(np.ravel_multi_index(shifted, sizes), return_inverse=True)
+    found = np.stack(np.unravel_index(codes, sizes), axis=1) + np.array(lows)
+    return place, found
 
 
 def series_name(probe: str, component: int | None) -> str:
@@ -122,7 +132,7 @@ def _same_panels(panel: str, not_searched: Mapping[str, str]) -> str:
 
 def missing_of(table: pd.DataFrame, cube: Cube, columns: Sequence[int]) -> tuple[list[Missing], list[str]]:
     """Why numbers are missing: by series and column, with the rows where not all of them are."""
-    rows_without = table.loc[~np.isfinite(table["value"].to_numpy(dtype=np.float64))]
+    rows_without = table.loc[~np.isfinite(np.asarray(table["value"], dtype=np.float64))]
     if rows_without.empty:
         return [], []
     column_of = {cube.steps[column]: number for number, column in enumerate(columns)}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from probes.reporting.logged import finite
 from probes.reporting.page_data import Figure, Line
 from probes.reporting.series_data import Cube
 from probes.series.derivatives import loss_autocorrelation_curvature, norm_curvature, peaks
@@ -34,31 +35,16 @@ def small_figures(
     return figures, sentences
 
 
-def loss_name(metrics: pd.DataFrame | None) -> str | None:
-    """Which metric is the loss: "loss", or the first whose name says so; None where there is none."""
-    if metrics is None:
-        return None
-    names = [str(name) for name in metrics.columns]
-    for wanted in ("loss", "train_loss", "train/loss", "loss/train", "training_loss", "train"):
-        if wanted in names:
-            return wanted
-    return next((name for name in names if "loss" in name.lower()), None)
-
-
 def _autocorrelation(metrics: pd.DataFrame | None, loss: str | None) -> Figure:
     if metrics is None or loss is None:
         raise ValueError("no loss was logged")
-    series = pd.to_numeric(metrics[loss], errors="coerce")
-    bad = int((~np.isfinite(series.to_numpy(dtype=np.float64))).sum())
-    logged = series.loc[np.isfinite(series.to_numpy(dtype=np.float64))]
-    if bad and len(logged) < 0.9 * len(series):
-        raise ValueError(f"{bad} of {len(series)} values of {loss} are missing or not finite, and it needs every step")
-    curve = loss_autocorrelation_curvature(logged)
-    x, y = curve["lag"].to_numpy(), curve["curvature"].to_numpy()
+    at, values, bad = finite(metrics, loss)
+    if bad:
+        raise ValueError(f"{bad} values of {loss} are not finite, and it needs every step")
+    curve = loss_autocorrelation_curvature(pd.Series(values, at))
+    x, y = (np.asarray(curve[name], dtype=np.float64) for name in ("lag", "curvature"))
     marks = _peaks(y, x)
     sentence = f"How the autocorrelation of {loss} bends over the lag; it peaks at {_listed(marks)}."
-    if bad:
-        sentence += f" {bad} values that are not finite were left out."
     return Figure(
         "autocorrelation",
         "Bends in the autocorrelation of the loss",
@@ -99,9 +85,11 @@ def _theory(alignment: Alignment | None) -> Figure:
     modes = alignment.modes["mode"].tolist()
     for mode in modes[: _MOST_LINES // 2]:
         rows = alignment.trajectories.loc[alignment.trajectories["mode"] == mode]
-        at = rows["step"].to_numpy(dtype=np.float64)
-        lines.append(_line(f"mode {mode + 1}, measured", at, rows["measured"].to_numpy()))
-        lines.append(_line(f"mode {mode + 1}, predicted", at, rows["predicted"].to_numpy(), dashed=True))
+        at, measured, predicted = (
+            np.asarray(rows[name], dtype=np.float64) for name in ("step", "measured", "predicted")
+        )
+        lines.append(_line(f"mode {mode + 1}, measured", at, measured))
+        lines.append(_line(f"mode {mode + 1}, predicted", at, predicted, dashed=True))
     said = [
         f"mode {int(row['mode']) + 1}: half-time {row['half_time_ratio']:.2f} of the predicted, R² {row['r2']:.3f}"
         for row in alignment.modes.head(_MOST_LINES // 2).to_dict("records")

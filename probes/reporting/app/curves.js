@@ -1,6 +1,6 @@
 // Curves of the pinned heads and of the one in hand, over the grey band of all heads and the bands of other runs.
 
-const BAND_COLOURS = ["band", "accent", "event", "warn"];
+const BAND_COLOURS = ["band", "other", "accent", "warn"];
 
 function drawCurves() {
   const probe = series[state.probe], circuit = circuitInHand();

@@ -54,7 +54,7 @@ function drawMap() {
   const figure = named("map"), height = Math.max(170, Math.min(640, 90 + 16 * count));
   if (figure.height !== height) figure.height = height;
   range("map", "x", -0.012 * columns - 0.1, columns);
-  range("map", "y", 0, count * (1 + 26 / height));
+  range("map", "y", 0, count * (1 + 27 / (height - 75)));   // room for the numbers of events above
   fill("map-cells", { image: [ndarray(cells, [count, columns])], x: [0], y: [0], dw: [columns], dh: [count] });
   drawHatching(probe, count);
   drawMapAxes(count);
@@ -106,17 +106,17 @@ function drawMapAxes(count) {
 }
 
 function drawMapEvents(count) {
-  const events = run.events, height = count * 0.006, thin = steps.length * 0.0012;
+  const pixel = (count * 1.1) / Math.max(60, named("map").height - 60), events = run.events, thin = steps.length * 0.0009;
   const at = (step) => columnOf(step) + 0.5, colours = events.map((one) => colourOf(one.shared ? "event-shared" : "event"));
   fill("map-events", {   // a bar over its stretch above the map, a line through it where it is fastest
     left: [...events.map((one) => at(one.low)), ...events.map((one) => at(one.step) - thin)],
     right: [...events.map((one) => at(one.high)), ...events.map((one) => at(one.step) + thin)],
-    bottom: [...events.map(() => count + height), ...events.map(() => 0)],
-    top: [...events.map(() => count + 2.2 * height), ...events.map(() => count + height)],
+    bottom: [...events.map(() => count + 2 * pixel), ...events.map(() => 0)],
+    top: [...events.map(() => count + 6 * pixel), ...events.map(() => count + 2 * pixel)],
     colour: [...colours, ...colours],
   });
   fill("map-event-names", {
-    x: events.map((one) => at(one.step)), y: events.map(() => count + 2.4 * height),
+    x: events.map((one) => at(one.step)), y: events.map(() => count + 7 * pixel),
     text: events.map((one) => String(one.number)), colour: colours,
   });
 }

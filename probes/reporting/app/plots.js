@@ -5,7 +5,7 @@ const ndarray = (values, shape) => Bokeh.require("core/util/ndarray").ndarray(va
 const named = (name) => models.get_model_by_name(name);
 const fill = (name, data) => { named(name).data = data; };
 const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const dashes = ["solid", "solid", "solid", "solid", "dashed", "dashed", "dotted", "dotted"];
+const dashes = ["solid", "solid", "solid", "solid", "solid", "solid", "dashed", "dashed"];
 
 async function placeFigures() {
   const content = readJson("page-figures");

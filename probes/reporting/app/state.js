@@ -1,8 +1,10 @@
 // What is being looked at, kept in the address: whoever opens the link sees the same.
 
 const PINS = 8;
-const first = run.events.find((event) => event.headline && event.series !== null)
-  || run.events.find((event) => event.series !== null);
+// The event to open with: one that sets the run apart, seen in weights and metrics, the surest of these.
+const inWeights = run.events.filter((event) => event.series !== null);
+const weight = (event) => 2 * event.headline + event.findings.some((one) => one.is_metric);
+const first = [...inWeights].sort((a, b) => weight(b) - weight(a) || a.q_value - b.q_value)[0];
 
 // How the page opens: at its first event, with the heads that take part.
 const opening = () => ({

@@ -1,0 +1,57 @@
+"""What a run logged, as the page needs it: which metric is the loss, which the learning rate, and finite numbers."""
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64
+
+from probes.series.transitions.interventions import abrupt_changes
+
+Numbers = Float64[np.ndarray, " n"]
+
+_LOSSES = ("loss", "train_loss", "train/loss", "loss/train", "training_loss", "train")
+
+
+def finite(metrics: pd.DataFrame, name: str) -> tuple[Numbers, Numbers, int]:
+    """Steps above 0 and the values there, and how many values that were logged are not finite."""
+    numbers = np.asarray(pd.to_numeric(metrics[name], errors="coerce"), dtype=np.float64)
+    at = np.asarray(metrics.index, dtype=np.float64)
+    there = np.isfinite(numbers)
+    return at[there & (at > 0)], numbers[there & (at > 0)], _not_finite(metrics, name, there)
+
+
+def _not_finite(metrics: pd.DataFrame, name: str, there: np.ndarray) -> int:
+    """Between the first and the last value: a metric that is logged every tenth step lacks no value in between."""
+    places = np.flatnonzero(there)
+    if not len(places):
+        return len(there)
+    numbers = np.asarray(pd.to_numeric(metrics[name], errors="coerce"), dtype=np.float64)
+    infinite = int(np.isinf(numbers).sum())
+    every = np.diff(places)
+    usual = int(np.median(every)) if len(every) else 1
+    return infinite if usual > 1 else len(there) - len(places)
+
+
+def loss_name(metrics: pd.DataFrame | None) -> str | None:
+    """Which metric is the loss: "loss", or the first whose name says so; None where there is none."""
+    names = [] if metrics is None else [str(name) for name in metrics.columns]
+    exact = next((wanted for wanted in _LOSSES if wanted in names), None)
+    return exact or next((name for name in names if "loss" in name.lower()), None)
+
+
+def learning_rate_name(metrics: pd.DataFrame | None) -> str | None:
+    """Which metric is the learning rate."""
+    names = [] if metrics is None else [str(name) for name in metrics.columns]
+    exact = [name for name in names if name.lower().split("/")[-1] in ("learning_rate", "lr")]
+    return next(iter(exact), next((name for name in names if "learning_rate" in name.lower()), None))
+
+
+def interventions_of(metrics: pd.DataFrame | None) -> list[float]:
+    """Steps at which the learning rate jumps."""
+    name = learning_rate_name(metrics)
+    if metrics is None or name is None:
+        return []
+    at, rate, _ = finite(metrics, name)
+    try:
+        return [float(step) for step in abrupt_changes(pd.Series(rate, at))]
+    except ValueError:  # a rate below 0: it is drawn, and tells no interventions
+        return []

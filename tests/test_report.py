@@ -1,0 +1,97 @@
+"""What goes into a page: numbers that survive packing, the same bytes every time, a job that goes on."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import probes
+from probes.reporting import job
+from probes.reporting.packing import pack, unpack
+from tests.report_pages import ROOT, prepared, write_run
+
+
+@given(arrays.arrays(np.float64, (3, 20), elements=st.floats(-1e6, 1e6, allow_subnormal=False) | st.just(float("nan"))))
+def test_packed_numbers_are_off_by_half_a_65534th_of_the_range_or_of_the_ratio_of_their_row(values):
+    packed = pack(values)
+    found = unpack(packed, values.shape[1])
+    assert (np.isnan(found) == np.isnan(values)).all()
+    for before, after, is_log in zip(values, found, packed.logs, strict=True):
+        known = before[np.isfinite(before)]
+        if not len(known):
+            continue
+        if is_log == "1":
+            half = 0.5 * np.log(known.max() / known.min()) / 65534
+            np.testing.assert_allclose(after, before, rtol=1.01 * half + 1e-9)
+        else:
+            np.testing.assert_allclose(after, before, atol=0.5001 * np.ptp(known) / 65534, rtol=1e-9)
+
+
+def test_small_numbers_keep_their_digits_beside_large_ones():
+    values = np.geomspace(1e-6, 1, 50)[None]
+    np.testing.assert_allclose(unpack(pack(values), 50), values, rtol=2e-4)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return prepared(tmp_path_factory.mktemp("small") / "small")
+
+
+AGAIN = """
+import pickle, sys, pathlib, probes
+table, events = pickle.loads(pathlib.Path(sys.argv[3]).read_bytes())
+probes.report(sys.argv[1], table, events, sys.argv[2], tables=sys.argv[4])
+"""
+
+
+def test_the_same_report_is_the_same_bytes_in_one_process_and_in_two(small, tmp_path):
+    def written(name: str) -> Path:
+        return probes.report(small.run, small.table, small.events, tmp_path / name, tables=tmp_path / "tables")
+
+    first, second, given = written("1.html"), written("2.html"), tmp_path / "given.pickle"
+    assert first.read_bytes() == second.read_bytes()
+    given.write_bytes(pickle.dumps((small.table, small.events)))
+    places = [small.run.source, str(tmp_path / "3.html"), str(given), str(tmp_path / "tables")]
+    subprocess.run([sys.executable, "-c", AGAIN, *places], check=True, cwd=ROOT)
+    assert (tmp_path / "3.html").read_bytes() == first.read_bytes()
+
+
+def test_a_report_that_was_stopped_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", [1, 2, 4, 8, 16, 32], metrics=False)
+    tables, measured = tmp_path / "tables", []
+    from probes.measuring import measure as module
+
+    original = module.measure_checkpoint
+
+    def counted(plan, task):
+        if len(measured) == 4:
+            measured.append(None)
+            raise KeyboardInterrupt
+        measured.append(task.current.step)
+        return original(plan, task)
+
+    monkeypatch.setattr(module, "measure_checkpoint", counted)
+    with pytest.raises(KeyboardInterrupt):
+        probes.report(run, path=tmp_path / "report.html", tables=tables)
+    assert not (tmp_path / "report.html").exists()
+    audits = []
+    monkeypatch.setattr(job, "audited", lambda *given, **named: audits.append(1))
+    probes.report(run, path=tmp_path / "report.html", tables=tables)
+    assert measured[5:7] == [16, 32]  # the table goes on; the spectra follow
+    assert len(measured) == 5 + 2 + 6
+    assert audits == []
+    probes.report(run, path=tmp_path / "again.html", tables=tables)
+    assert len(measured) == 5 + 2 + 6
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "report.html").read_bytes()
+
+
+def test_a_page_without_its_libraries_says_what_to_install_before_any_work(monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"needs bokeh and jinja2 and matplotlib.*pip install"):
+        probes.report(Path(tmp_path / "nothing"), path=tmp_path / "report.html")
