@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import matplotlib
 import typer
 
 from analyses.gallery.entries import gathered, keep, of_page
@@ -50,7 +49,6 @@ def main(
     ] = False,
 ) -> None:
     """Run pages one after another, saying what happens."""
-    matplotlib.use("Agg")
     try:
         pages = chosen_pages(names or (), paper or ())
         groups = whole_groups(pages) if committed else []

@@ -225,6 +225,16 @@ def test_runs_are_compared_by_their_mean_over_heads_at_their_steps_or_over_their
     assert "step / step of each run's own event" in words_of(aligned)
 
 
+def test_a_mean_is_over_the_same_heads_at_every_step():
+    def value(layer: int, head: int, step: int) -> float:
+        return np.nan if (layer, step) == (1, 10) or (head == 1) or step == 1 else 10.0 * layer + 1
+
+    ax = plot.compare({"a": table_of(heads=((0, 0), (0, 1), (1, 0)), circuits=("ov",), value=value)})
+    assert ax.lines[0].get_xdata().tolist() == [0, 100, 1000]
+    assert ax.lines[0].get_ydata().tolist() == [6, 6, 6]
+    assert "left out: 1 head and 2 checkpoints of mine" in words_of(ax)
+
+
 def test_groups_are_bands_and_a_run_without_an_event_says_so():
     tables = {name: table_of(run=name) for name in ("a", "b", "c")}
     control = table_of(run="control", value=lambda *_: 1.0)

@@ -10,7 +10,7 @@ import probes
 from analyses.paper_000_exact_dynamics.grokking_study import GENERALISED, Grokking, autocorrelation
 from analyses.paper_000_exact_dynamics.mode_reach import draw_reach
 from analyses.tools.draw import mode_colours, panels
-from analyses.tools.study import Curve, curve, first_above, metric, shade, show
+from analyses.tools.study import Curve, curve, first_above, metric, shade, show, show_heads
 from analyses.tools.verdicts import average
 
 COLOURS = {"grokking": "#1f6fb4", "random labels": "#d1603d", "weight decay 0": "#777777"}
@@ -58,9 +58,7 @@ def draw(studies: dict[str, list[Grokking]], modes: dict[str, list[pd.DataFrame]
         show(ax, random, lambda s, k=k: s.rank("ov", k), grid, colour, None, ":")
     ax.set(title="(G) OV marginalized rank (dots: random labels)", ylabel="mean over heads")
     ax = axes[1, 3]
-    ranks = grokking[0].by_head("marginalized_effective_rank", "ov", 0)[0]
-    for (head, values), colour in zip(ranks.items(), mode_colours(ranks.shape[1]), strict=True):
-        ax.plot(grokking[0].steps / grokking[0].anchor, values, color=colour, label=f"head {head}")
+    show_heads(ax, grokking[0], "marginalized_effective_rank.0", "ov")
     ax.set(title="(H) OV effective rank by head, seed 0", ylabel="effective rank")
 
     ax = axes[2, 0]

@@ -18,7 +18,7 @@ from analyses.paper_000_exact_dynamics.icl_emergence_study import (
 )
 from analyses.paper_000_exact_dynamics.mode_reach import draw_reach
 from analyses.tools.draw import mode_colours, panels
-from analyses.tools.study import Curve, curve, drops, metric, shade, show
+from analyses.tools.study import Curve, curve, drops, metric, shade, show, show_heads
 from analyses.tools.verdicts import average
 from probes.series.growth import fit_growth
 
@@ -115,9 +115,7 @@ def _draw_heads(axes: np.ndarray, studies: dict[int, list[Emergence]]) -> None:
         title=f"(M) induction by head, {layers(max(studies))}, seed 0", ylabel="prefix-matching score", ylim=(0, 1)
     )
 
-    ranks = study.by_head("marginalized_effective_rank", "qk", 4)
-    for (layer, head), colour in zip(ranks.columns, mode_colours(ranks.shape[1]), strict=True):
-        axes[1].plot(study.steps / study.anchor, ranks[layer, head], color=colour, label=f"layer {layer}, head {head}")
+    show_heads(axes[1], study, "marginalized_effective_rank.4", "qk")
     axes[1].set(title="(N) QK effective rank, 4 removed,\nby head, 2 layers, seed 0", ylabel="effective rank")
 
     layer, head = study.best("prefix_matching")

@@ -2,11 +2,13 @@
 
 from functools import partial
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+
+from probes.plot.canvas import new_figure
 
 PRINTED = {"linestyle": "--", "color": "#888", "linewidth": 1.6}
 EXACT = {"linestyle": "-", "color": "black", "linewidth": 1.0}
@@ -15,15 +17,13 @@ MEASURED = "#1f6fb4"
 
 def mode_colours(count: int) -> list:
     """Dark for the first mode to be learned, light for the last."""
-    return list(plt.get_cmap("viridis")(np.linspace(0.1, 0.85, count)))
+    return list(colormaps["viridis"](np.linspace(0.1, 0.85, count)))
 
 
 def panels(rows: int, columns: int, height: float = 3.6) -> tuple[Figure, np.ndarray]:
     """A grid of axes, always two-dimensional."""
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False, layout="constrained"
-    )
-    return figure, axes
+    figure = new_figure(4.6 * columns, height * rows)
+    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def tidy_log_axes(figure: Figure) -> None:

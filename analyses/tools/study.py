@@ -146,6 +146,16 @@ def show(
     band(ax, grid[everywhere], curves[:, everywhere], colour, label, linestyle)
 
 
+def show_heads(ax: Axes, study: Study, probe: str, circuit: str) -> None:
+    """Single heads of one run over the band of all of them; of more than can be told apart those that change most."""
+    heads = study.table.loc[study.table["circuit"] == circuit, ["layer", "head"]].drop_duplicates()
+    named = [f"{layer}.{head}" for layer, head in heads.itertuples(index=False)]
+    over_anchor = study.table.assign(step=study.table["step"] / study.anchor)
+    chosen = named if len(named) <= probes.plot.MOST_HEADS else None
+    probes.plot.curves(over_anchor, chosen, circuit=circuit, probe=probe, log=False, ax=ax)
+    ax.set_title("", loc="left")
+
+
 def shade(axes: Sequence[Axes], first: float, last: float) -> None:
     """Mark the transition, if there is one."""
     for ax in axes if np.isfinite([first, last]).all() else ():

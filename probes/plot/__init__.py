@@ -8,11 +8,11 @@ touched: no current figure, no settings. Colours can be told apart by the colour
 """
 
 from probes.plot.compare import compare, own_event
-from probes.plot.curves import curves
+from probes.plot.curves import MOST_HEADS, curves
 from probes.plot.events import events
 from probes.plot.heads import heads
 from probes.plot.loss import loss
 from probes.plot.spectrum import spectrum
 from probes.plot.svg import as_svg
 
-__all__ = ["as_svg", "compare", "curves", "events", "heads", "loss", "own_event", "spectrum"]
+__all__ = ["MOST_HEADS", "as_svg", "compare", "curves", "events", "heads", "loss", "own_event", "spectrum"]

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from checkpoints import Run
+from probes.events.panels import MOST_MISSING
 from probes.measuring.tables import COLUMNS
 from probes.plot.bands import on_grid
 from probes.plot.canvas import (
@@ -25,7 +26,7 @@ from probes.plot.canvas import (
     unit_label,
     value_label,
 )
-from probes.plot.source import as_numbers, read_heads
+from probes.plot.source import HeadSeries, as_numbers, read_heads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +54,7 @@ class _Curve:
     step_unit: str
     circuit: str | None = None
     probe: str | None = None
+    left_out: str = ""
 
 
 def compare(
@@ -103,7 +105,12 @@ def compare(
     shown = "; lines: medians, bands: lowest to highest run" if len(kinds) > 1 or groups else ""
     mean = "" if metric else ", mean over heads,"
     titled(ax, f"{curves[0].label}{mean} in {counted(len(curves), 'run')}, {aligned}{shown}")
-    footnote(ax, _notes(anchors, borrowed, lacking, unit, {curve.step_unit for curve in curves}))
+    notes = _notes(anchors, borrowed, lacking, unit, {curve.step_unit for curve in curves})
+    left_out = [curve.left_out for curve in curves if curve.left_out]
+    if left_out:
+        more = f", and of {counted(len(left_out) - 1, 'other run')}" if len(left_out) > 1 else ""
+        notes.append(f"Without a number at some steps, and left out: {left_out[0]}{more}")
+    footnote(ax, notes)
     return ax
 
 
@@ -196,12 +203,29 @@ def _of_probe(name: str, one: One, group: str, circuit: str | None, probe: str |
             f"{name!r} is a table of metrics: metric= says which one to draw, or give a table of `measure`"
         )
     series = read_heads(one, probe).of_circuit(circuit)
+    at, mean, left_out = _mean(series)
+    label = f"{plain(series.circuits[0])} {series.label}"
+    return _Curve(name, group, at, mean, label, series.step_unit, series.circuits[0], series.name, left_out)
+
+
+def _mean(series: HeadSeries) -> tuple[np.ndarray, np.ndarray, str]:
+    """Over the same heads at every step shown: a mean over fewer of them would be a step in the curve.
+
+    Left out, and said, are heads without any number, then steps at which more than a tenth of the others lack one, then
+    heads that still lack one.
+    """
     known = np.isfinite(series.values)
-    count = known.sum(1)
-    mean = np.where(known, series.values, 0).sum(1) / np.maximum(count, 1)
-    at = count > 0
-    label = f"{plain(series.rows[0].circuit)} {series.label}"
-    return _Curve(name, group, series.steps[at], mean[at], label, series.step_unit, series.rows[0].circuit, series.name)
+    some = known.any(0)
+    if not some.any():
+        raise ValueError(f"{series.name} of {series.run!r} has no numbers: {'; '.join(series.missing_said())}")
+    steps = (~known[:, some]).mean(1) <= MOST_MISSING
+    kept = known[steps].all(0) & some
+    if not steps.any() or not kept.any():
+        raise ValueError(f"{series.name} of {series.run!r}: no head has numbers at the same steps as others")
+    without = [counted(int((~kept).sum()), "head")] * bool((~kept).any())
+    without += [counted(int((~steps).sum()), "checkpoint")] * bool((~steps).any())
+    mean = series.values[steps][:, kept].mean(1)
+    return series.steps[steps], mean, f"{' and '.join(without)} of {plain(series.run, 30)}" if without else ""
 
 
 def _of_metric(name: str, one: One, group: str, metric: str | None) -> _Curve:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     Axes = Any
 
-MOST = 8
+MOST_HEADS = 8
 """Heads in one picture: as many as there are colours."""
 
 FEW = 3
@@ -99,14 +99,14 @@ def _chosen(series: HeadSeries, heads: Sequence[Head] | None, events: pd.DataFra
     """Which rows are drawn, and how they were chosen."""
     if heads is not None:
         given = [heads] if isinstance(heads, str) else list(heads)
-        if len(given) > MOST:
-            raise ValueError(f"{len(given)} heads: at most {MOST} can be told apart in one picture")
+        if len(given) > MOST_HEADS:
+            raise ValueError(f"{len(given)} heads: at most {MOST_HEADS} can be told apart in one picture")
         return list(dict.fromkeys(find_row(series, head) for head in given)), "heads as chosen"
     of_event = _taking_part(series, events)
     if of_event:
         number, rows = of_event
-        some = rows[:MOST]
-        more = f" (the first {MOST} of {len(rows)})" if len(rows) > MOST else ""
+        some = rows[:MOST_HEADS]
+        more = f" (the first {MOST_HEADS} of {len(rows)})" if len(rows) > MOST_HEADS else ""
         return some, f"heads that take part in event {number}{more}"
     spans = np.nan_to_num(series.ranges, nan=-1.0)
     rows = [int(i) for i in np.argsort(-spans, kind="stable")[:FEW] if spans[i] >= 0]
