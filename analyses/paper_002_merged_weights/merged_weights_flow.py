@@ -5,14 +5,18 @@ training, with its control (8 s). Expect: the flow within 1e-9 of its limit; u U
 by the flow and lost by SGD, quickly so if the rows are trained.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from analyses.paper_002_merged_weights.runs import RUNS, Group, of_context, random_covariances, with_rows, without_rows
+from analyses.tools.claims import Claim, Measured, judged
 from analyses.tools.draw import EXACT, band, mode_colours, panels
 from analyses.tools.page import Page
-from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict, judge, percent, spread
+from analyses.tools.rules import Close, Every, Small
+from analyses.tools.verdicts import percent, spread
 from models.merged_weights.theory import MergedFlow, largest_init, moments_of_fixed
 
 LONG = 1e4  # far beyond every relaxation
@@ -32,7 +36,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left and second: diagonal of u U in the eigenbasis, mean and standard deviation over seeds (colour) and the flow "
         "from the start of seed 0 (black), for one covariance and for random ones. Third: u itself; the line is its limit in "
         "the flow. Right: norms of the two rows that the flow leaves at zero, if SGD trains them.",
-        judgements(fixed, random, rows, control),
+        judged(CLAIMS, Seen(fixed, random, rows, control)),
     )
 
 
@@ -79,90 +83,173 @@ def draw(fixed: Group, random: Group, rows: Group, control: Group):
     return figure
 
 
-def judgements(fixed: Group, random: Group, rows: Group, control: Group) -> list[Verdict]:
-    """The claims of sections 4.1, 4.3 and 5."""
-    flow = fixed.flows[0]
-    off = max(_distance_to_limit(one) for one in fixed.flows)
-    trained = _relative(fixed)
-    u = values(fixed)[:, -1] / np.array([one.final_value for one in fixed.flows])
-    bound = largest_init(fixed.config.eigenvalues, fixed.config.context)
-    beyond = _from_larger_starts(fixed, bound)
-    elsewhere = MergedFlow(
-        moments_of_fixed(fixed.config.eigenvalues, fixed.config.context),
-        1.5,
-        flow.start[1:].reshape(flow.moments.cost.shape),
+@dataclass(frozen=True)
+class Seen:
+    """Runs of one covariance, of random ones, with the rows in training, and the control of those without."""
+
+    fixed: Group
+    random: Group
+    rows: Group
+    control: Group
+
+
+def flow_ends_there(which: str) -> Callable[[Seen], Measured]:
+    """How far the flow from each run's start is from its printed limit."""
+
+    def measure(seen: Seen) -> Measured:
+        off = np.array([_distance_to_limit(one) for one in getattr(seen, which).flows])
+        return Measured(f"flow at t = {LONG:g}: largest difference from it {off.max():.0e}", off)
+
+    return measure
+
+
+def sgd_product(seen: Seen) -> Measured:
+    """u U of SGD against Gamma^-1."""
+    off = _relative(seen.fixed)
+    return Measured(f"||u U - Gamma^-1|| / ||Gamma^-1||: {spread(off)}", off)
+
+
+def least_loss(seen: Seen) -> Measured:
+    """The loss above the least one, from a start just below the bound; larger starts are told."""
+    bound = largest_init(seen.fixed.config.eigenvalues, seen.fixed.config.context)
+    above = _from_larger_starts(seen.fixed, bound)
+    told = ", ".join(f"from {k:g} x the bound {v:.0e}" for k, v in above.items())
+    return Measured(
+        f"bound sigma < {bound:.2f}; loss above the least one at t = {LONG:g}: {told}",
+        np.array([above[0.9]]),
+        n="one flow",
     )
-    change = max(float(np.ptp(one.conserved([0.0, 5.0, 50.0, LONG]))) for one in fixed.flows)
-    drift = np.array([a.conserved_drift for a in fixed.alignments])
-    drift_rows = np.array([a.conserved_drift for a in rows.alignments])
-    drift_control = np.array([a.conserved_drift for a in control.alignments])
-    null = np.array([a.null_growth for a in rows.alignments])
-    u_rows, u_control = (values(g)[:, -1] / np.array([one.final_value for one in g.flows]) for g in (rows, control))
-    half = fixed.per_seed("half_time_ratio")
-    off_random = max(_distance_to_limit(one) for one in random.flows)
-    ratio = random.per_seed("measured_end") / random.flows[0].fixed_point
-    in_order = _in_order(fixed)
-    return [
-        Verdict(
-            "gradient flow converges to the limit of Theorem 4.1",
-            "Eq 4.1",
-            f"flow at t = {LONG:g}: largest difference from Eq 4.1 {off:.0e}. SGD: ||u U - Gamma^-1|| / ||Gamma^-1|| {spread(trained)}",
-            HOLDS if off < 1e-8 and trained.mean() < 0.05 else IN_PART,
-            "despite the loss not being convex; for SGD the product, not its factors (below)",
-        ),
-        Verdict(
-            "from sigma² ||Gamma|| sqrt(d) < 2 gradient flow converges to a global minimum",
-            "Theorem 4.1",
-            f"bound sigma < {bound:.2f}; loss above the least one at t = {LONG:g}: "
-            + ", ".join(f"from {k:g} x the bound {v:.0e}" for k, v in beyond.items()),
-            HOLDS if beyond[0.9] < 1e-8 else FAILS,
-            "the condition is sufficient, not necessary: larger starts of the same form get there too",
-        ),
-        Verdict(
-            "u ends at tr(Gamma^-2)^(1/4), U with the same norm",
-            "Eqs 4.1, 5.9",
-            f"u of SGD / Eq 4.1: {percent(u)}. Flow from u(0) = 1.5, not balanced: u / Eq 4.1 = "
-            f"{elsewhere.weights([LONG])[0][0] / flow.final_value:.3f}, product {_product_error(elsewhere):.0e} off",
-            judge(float(u.mean()) - 1, 0.03, 0.2),
-            "needs the balanced start of Assumption 3.3 and no noise: both move u along the valley of equal functions",
-        ),
-        Verdict(
-            "u² - ||U||² stays zero along the way",
-            "balance behind Lemma 5.4",
-            f"flow: changes by {change:.0e}. SGD, change / (u² + ||U||²): {spread(drift)} (batch {fixed.config.batch}), {spread(drift_control)} (batch {control.config.batch}); rows in training too: {spread(drift_rows)}",
-            judge(change, 1e-7, 1e-3),
-            "a law of the flow; SGD breaks it at order learning rate / batch, and the noise of the rows breaks it most",
-        ),
-        Verdict(
-            "w_21 of W^PV and of W^KQ stay zero from zero",
-            "Lemma 5.2",
-            f"SGD, norm of both / norm of u and U at the end: {spread(null)}; u / Eq 4.1 with them in training: {percent(u_rows)}, control without: {percent(u_control)}",
-            judge(float(null.mean()), 0.05, 0.2),
-            "true on average; under SGD they jitter about zero, and meanwhile u shrinks and U grows, for which we have no theory",
-        ),
-        Verdict(
-            "(ours) SGD follows Eq 5.4 in time, mode by mode",
-            "Eq 5.4",
-            "half-time, measured / flow, by mode: " + "; ".join(percent(column) for column in half.T),
-            judge(float(np.abs(half.mean(0) - 1).max()), 0.05, 0.2),
-            "no free parameter: the flow starts where each run starts",
-        ),
-        Verdict(
-            "with random covariances the limit is Eq 4.11",
-            "Theorem 4.5",
-            f"flow at t = {LONG:g}: {off_random:.0e} off. SGD / Eq 4.11, by mode: "
-            + "; ".join(percent(column) for column in ratio.T),
-            HOLDS if off_random < 1e-8 and np.abs(ratio.mean(0) - 1).max() < 0.05 else IN_PART,
-            "Exponential(1) eigenvalues have heavy tails: SGD needs a small step",
-        ),
-        Verdict(
-            "eigendirections of larger variance are learned first",
-            "(ours, from Eq 5.4)",
-            f"half-times of SGD in order in {in_order} of {len(fixed.runs)} seeds",
-            HOLDS if in_order == len(fixed.runs) else IN_PART if in_order else FAILS,
-            "U grows at the rate u lambda²; with one u for all modes there are no plateaus",
-        ),
-    ]
+
+
+def share_of_u(seen: Seen) -> Measured:
+    """u of SGD against its limit; beside it a flow that starts out of balance."""
+    flow = seen.fixed.flows[0]
+    moments = moments_of_fixed(seen.fixed.config.eigenvalues, seen.fixed.config.context)
+    elsewhere = MergedFlow(moments, 1.5, flow.start[1:].reshape(flow.moments.cost.shape))
+    u = _value_ratio(seen.fixed)
+    text = (
+        f"u of SGD / Eq 4.1: {percent(u)}. Flow from u(0) = 1.5, not balanced: u / Eq 4.1 = "
+        f"{elsewhere.weights([LONG])[0][0] / flow.final_value:.3f}, product {_product_error(elsewhere):.0e} off"
+    )
+    return Measured(text, u)
+
+
+def balance_of_the_flow(seen: Seen) -> Measured:
+    """How much u^2 - ||U||^2 changes along the flow; SGD beside it."""
+    change = np.array([float(np.ptp(one.conserved([0.0, 5.0, 50.0, LONG]))) for one in seen.fixed.flows])
+    drift, smaller, rows = (
+        np.array([a.conserved_drift for a in g.alignments]) for g in (seen.fixed, seen.control, seen.rows)
+    )
+    text = (
+        f"flow: changes by {change.max():.0e}. SGD, change / (u² + ||U||²): {spread(drift)} (batch {seen.fixed.config.batch}), "
+        f"{spread(smaller)} (batch {seen.control.config.batch}); rows in training too: {spread(rows)}"
+    )
+    return Measured(text, change)
+
+
+def rows_stay(seen: Seen) -> Measured:
+    """The rows beside u and U at the end."""
+    null = np.array([a.null_growth for a in seen.rows.alignments])
+    text = (
+        f"SGD, norm of both / norm of u and U at the end: {spread(null)}; u / Eq 4.1 with them in training: "
+        f"{percent(_value_ratio(seen.rows))}, control without: {percent(_value_ratio(seen.control))}"
+    )
+    return Measured(text, null)
+
+
+def half_times(seen: Seen) -> Measured:
+    """Of every mode of every run, against the flow from its start."""
+    half = seen.fixed.per_seed("half_time_ratio")
+    text = "half-time, measured / flow, by mode: " + "; ".join(percent(column) for column in half.T)
+    worst = half[:, int(np.abs(half.mean(0) - 1).argmax())]
+    return Measured(text, worst)
+
+
+def random_ends(seen: Seen) -> Measured:
+    """Where SGD on random covariances ends, of the mode furthest off."""
+    ratio = seen.random.per_seed("measured_end") / seen.random.flows[0].fixed_point
+    text = "SGD / Eq 4.11, by mode: " + "; ".join(percent(column) for column in ratio.T)
+    return Measured(text, ratio[:, int(np.abs(ratio.mean(0) - 1).argmax())])
+
+
+def in_order(seen: Seen) -> Measured:
+    """Whether the modes were half learned one after another."""
+    right = np.array([bool((np.diff(row) > 0).all()) for row in seen.fixed.per_seed("measured_half_time")], dtype=float)
+    return Measured(f"half-times of SGD in order in {right.sum():.0f} of {len(right)} seeds", right)
+
+
+CLAIMS: list[Claim[Seen]] = [
+    Claim(
+        "gradient flow converges to the limit of Theorem 4.1",
+        "Eq 4.1",
+        flow_ends_there("fixed"),
+        Small(1e-8, 1e-4),
+        "by integration from the start of each run; the loss is not convex",
+    ),
+    Claim(
+        "(ours) SGD computes the function of that limit",
+        "Eq 4.1",
+        sgd_product,
+        Small(0.05, 0.2),
+        "the product u U, not its factors (below)",
+    ),
+    Claim(
+        "from sigma² ||Gamma|| sqrt(d) < 2 gradient flow converges to a global minimum",
+        "Theorem 4.1",
+        least_loss,
+        Small(1e-8, 1e-4),
+        "judged just below the bound; that larger starts get there too would make it sufficient, not necessary",
+    ),
+    Claim(
+        "u ends at tr(Gamma^-2)^(1/4), U with the same norm",
+        "Eqs 4.1, 5.9",
+        share_of_u,
+        Close(0.03, 0.2),
+        "needs the balanced start of Assumption 3.3 and no noise: either moves u along the valley of equal functions",
+    ),
+    Claim(
+        "u² - ||U||² stays zero along the way",
+        "balance behind Lemma 5.4",
+        balance_of_the_flow,
+        Small(1e-7, 1e-3),
+        "a law of the flow, judged on the flow; the noise of SGD is no part of it",
+    ),
+    Claim(
+        "w_21 of W^PV and of W^KQ stay zero from zero",
+        "Lemma 5.2",
+        rows_stay,
+        Small(0.05, 0.2),
+        "their expected gradient vanishes; what SGD makes of them, and of u meanwhile, has no theory here",
+    ),
+    Claim(
+        "(ours) SGD follows Eq 5.4 in time, mode by mode",
+        "Eq 5.4",
+        half_times,
+        Close(0.05, 0.2),
+        "judged by the mode that is furthest off; no free parameter: the flow starts where each run starts",
+    ),
+    Claim(
+        "with random covariances the limit is Eq 4.11",
+        "Theorem 4.5",
+        flow_ends_there("random"),
+        Small(1e-8, 1e-4),
+        "by integration",
+    ),
+    Claim(
+        "(ours) SGD on random covariances ends there",
+        "Eq 4.11",
+        random_ends,
+        Close(0.05, 0.2),
+        "judged by the mode that is furthest off; Exponential(1) eigenvalues have heavy tails, so SGD needs a small step",
+    ),
+    Claim(
+        "eigendirections of larger variance are learned first",
+        "(ours, from Eq 5.4)",
+        in_order,
+        Every(in_part=0.5, chance=1 / 120),
+        "U grows at the rate u lambda²; with one u for all modes there are no plateaus",
+    ),
+]
 
 
 def _distance_to_limit(flow: MergedFlow) -> float:
@@ -192,6 +279,6 @@ def _from_larger_starts(group: Group, bound: float) -> dict[float, float]:
     return found
 
 
-def _in_order(group: Group) -> int:
-    """In how many seeds the modes were half learned one after another."""
-    return sum(bool((np.diff(row) > 0).all()) for row in group.per_seed("measured_half_time"))
+def _value_ratio(group: Group) -> np.ndarray:
+    """u at the end of each run against its limit in the flow."""
+    return values(group)[:, -1] / np.array([one.final_value for one in group.flows])

@@ -60,7 +60,7 @@ class Small:
 
     def effect(self, measured: Measured) -> str:
         """The mean."""
-        return "mean " + _mean(measured, measured.runs, 4)
+        return "mean " + _mean(measured, measured.runs, 2 + max(0, int(np.ceil(-np.log10(self.holds)))))
 
     def by_chance(self, word: str, measured: Measured) -> str:
         """Of shares that may be anything."""
@@ -72,6 +72,29 @@ class Small:
 
     def __str__(self) -> str:
         return f"the mean at most {self.holds:g} (in part {self.in_part:g})"
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Every number is at most `bound`; in part if some are. What is bounded is said in the measured text."""
+
+    bound: float = 1.0
+
+    def word(self, measured: Measured) -> str:
+        """By the share of numbers that keep the bound."""
+        kept = measured.runs <= self.bound
+        return HOLDS if kept.all() else IN_PART if kept.any() else FAILS
+
+    def effect(self, measured: Measured) -> str:
+        """The largest, which is the one that counts."""
+        return f"largest {np.max(measured.runs):.3g}"
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """A bound is kept or it is not: there is no chance in it."""
+        return ""
+
+    def __str__(self) -> str:
+        return f"all at most {self.bound:g} (in part: some)"
 
 
 @dataclass(frozen=True)
