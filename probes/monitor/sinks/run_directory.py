@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from checkpoints import RunWriter
@@ -23,19 +24,29 @@ EVENTS_FILE = "events.jsonl"
 
 
 class RunDirectory(RowsAsCSV):
-    """Beside what a `RunWriter` writes, which stays open: whoever made it closes it.
+    """Beside what a `RunWriter` writes, which stays open: whoever made it closes it. Of a path, one is made and closed.
+
+    resume goes with a path: go on with the run that is there. config, family and circuits of it are then those it has,
+    so that a run of which checkpoints are written as well is better made with a `RunWriter` that knows them.
 
     Where the writer goes on with an earlier run, what was measured and detected from the first step on that comes is
     dropped, as `RunWriter.go_back` does with metrics. Log scalars here or with `writer.log`, not both: the last counts.
     """
 
-    def __init__(self, writer: RunWriter) -> None:
-        self.writer = writer
-        self._rows = csv_lines(writer.path / PROBES_FILE, CSV_COLUMNS, "step")
-        self._events = Lines(writer.path / EVENTS_FILE, lambda line: json.loads(line)["detected_at"])
+    def __init__(self, writer: RunWriter | str | Path, *, resume: bool = False) -> None:
+        if not isinstance(writer, RunWriter | str | Path):
+            raise TypeError(f"RunDirectory of a {type(writer).__name__}: a path or a RunWriter is expected")
+        if resume and isinstance(writer, RunWriter):
+            raise ValueError("resume goes with a path: a RunWriter knows by itself whether it goes on with a run")
+        self._is_own = not isinstance(writer, RunWriter)
+        self.writer = writer if isinstance(writer, RunWriter) else RunWriter(writer, resume=resume)
+        self._rows = csv_lines(self.writer.path / PROBES_FILE, CSV_COLUMNS, "step")
+        self._events = Lines(self.writer.path / EVENTS_FILE, lambda line: json.loads(line)["detected_at"])
 
     def begin(self, step: int) -> None:
         """Drop what is there of this step and later ones."""
+        if self._is_own:
+            self.writer.go_back(step)
         self._rows.begin(step)
         self._events.begin(step)
 
@@ -51,9 +62,11 @@ class RunDirectory(RowsAsCSV):
         self._events.flush()
 
     def close(self) -> None:
-        """Write what is still buffered."""
+        """Write what is still buffered, and close the writer if it was made here."""
         for lines in (self._rows, self._events):
             lines.flush()
+        if self._is_own:
+            self.writer.close()
 
 
 def event_as_json(event: Event) -> str:

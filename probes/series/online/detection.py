@@ -1,8 +1,9 @@
 """Being told of a transition soon after it happens, and seldom of one that does not.
 
 A series is kept in a `Record` and looked at now and then, at steps that grow by a constant ratio. Each look runs the
-search of `find_transitions` over the recent part of the record, and announces the cliffs, stages, dips and spikes that
-are new.
+searches of `find_transitions`, falling and rising, and announces the cliffs, stages, dips and spikes that are new: up to
+250 entries the likelihood ratio on the entries themselves, beyond that the means over blocks of the recent part. What
+cannot wait for a look, a value that is not finite and a loss that diverges, is announced at once (`alarms.py`).
 
 *False alarms.* alpha is the chance of any false announcement in this series, however long the run. Look k may use up
 the share m / ((k + m - 1)(k + m)) of it, m = 30: these shares add up to 1 over endlessly many looks, hardly fall over
@@ -47,16 +48,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from probes.series.online.record import Record
+from probes.series.online.alarms import Alarms
+from probes.series.online.record import Entries, Record
 from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
 from probes.series.transitions.find import scaled_sums, without_spikes
 from probes.series.transitions.search import search_blocks
+from probes.series.transitions.short import search_values
+from probes.series.transitions.short_constants import SHORT
 from probes.series.transitions.transition import Transition
 
 KINDS = ("cliff", "stage", "dip", "spike")
-"""What can be announced."""
+"""What a look can announce."""
+ALARMS = ("divergence", "not finite")
+"""What is announced without a look."""
+
+FEWEST_ENTRIES = 40
+"""Before the first look; see the measured rates above for why not fewer."""
 
 _LEVEL_LOOKS = 30
+_MOST_TESTED = 125  # entries of a short record: the time that the test takes grows with their square
+_SHORT_RATIO = 1.25  # of the entries between two looks at a short record: each is dear, and sees a fifth more
 _RECENT = 0.1  # of the last step
 _BEFORE = 2.0  # the earliest transition over the first step that the search sees
 _CLOSE = 0.2
@@ -81,6 +92,9 @@ class Event(Transition):
 
     def __str__(self) -> str:
         """One line for a log: kind, metric, place with its interval, when it was known, p-value."""
+        if self.kind in ALARMS:
+            what = "is not finite" if self.kind == "not finite" else "diverges"
+            return f"{self.metric} {what} from step {self.step:.0f} on, detected at {self.detected_at}"
         kind = f"{self.kind} (rise)" if self.direction == "rise" and self.kind != "spike" else self.kind
         return (
             f"{kind} of {self.metric} at step {self.step:.0f} [{self.low:.0f}, {self.high:.0f}], "
@@ -91,11 +105,14 @@ class Event(Transition):
 class Detector:
     """Announces the transitions of one growing series: `add` every value, and `look` wherever `is_due` says so.
 
+    What `add` returns is announced at once: see `alarms.py`.
+
     metric         name of the series, which its events carry
     alpha          chance of any false announcement in this series, however long the run
     look_ratio     looks are at steps that grow by this
     fewest         entries of the record before the first look
-    kinds          what is announced: some of KINDS; all of them count in alpha, whichever are asked for
+    kinds          what looks announce: some of KINDS; all of them count in alpha, whichever are asked for
+    diverges       whether leaving upwards for good is announced too: of a loss, it is the end of it
     interventions  steps at which something is changed by hand, so that a drop there is no news; see `expect`
 
     `events` holds what was announced so far, `record` the series.
@@ -107,8 +124,9 @@ class Detector:
         alpha: float = 0.01,
         look_ratio: float = 1.1,
         *,
-        fewest: int = 300,
+        fewest: int = FEWEST_ENTRIES,
         kinds: Sequence[str] = KINDS,
+        diverges: bool = True,
         interventions: Sequence[float] = (),
     ) -> None:
         if not 0 < alpha < 1:
@@ -122,28 +140,48 @@ class Detector:
         self.metric, self.alpha, self.look_ratio, self.fewest = metric, alpha, look_ratio, fewest
         self.kinds = tuple(kinds)
         self.record = Record()
+        self.alarms = Alarms(diverges=diverges)
         self.events: list[Event] = []
         self._interventions = list(interventions)
         self._known: list[Transition] = []
-        self._looks, self._next = 0, -np.inf
+        self._looks, self._next, self._next_entries = 0, -np.inf, fewest
         self._lowest, self._highest = np.inf, -np.inf
 
-    def add(self, step: float, value: float) -> None:
-        """Take in the value at a later step than the last; one that is not finite is counted and left out."""
+    def add(self, step: float, value: float) -> Event | None:
+        """Take in the value at a later step than the last, and say if it is one that cannot wait for a look.
+
+        One that is not finite is counted and left out.
+        """
         self.record.add(step, value)
+        alarm = self.alarms.add(step, value)
+        if alarm is None:
+            return None
+        at, p_value = float(alarm.step), 0.0 if alarm.kind == "not finite" else float("nan")
+        row = Transition(at, at, float(step), alarm.kind, alarm.direction, float("nan"), p_value, 0.0)
+        if alarm.kind == "divergence":
+            self._known.append(row)  # a look would find the climb as a cliff
+        event = self._event(row, int(step) + 1)
+        self.events.append(event)
+        return event
 
     def expect(self, step: float) -> None:
         """From now on, do not announce a transition at this step: you are about to change the learning rate, say."""
         self._interventions.append(step)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are enough entries for another look: of a short record, a quarter more than at the last."""
+        return len(self.record) > SHORT or len(self.record) >= self._next_entries
+
     def is_due(self, step: float) -> bool:
         """Whether it is time for a look: enough entries, and the step has grown by look_ratio since the last."""
-        return step >= self._next and len(self.record) >= self.fewest
+        return step >= self._next and self.is_ready
 
     def look(self, step: int) -> list[Event]:
-        """The cliffs and dips that are there now and were not announced before, ordered by step."""
+        """What is there now and was not announced before, ordered by step."""
         self._next = step * self.look_ratio
-        steps, values = self.record.recent(_RECENT)
+        self._next_entries = max(self.fewest, int(np.ceil(_SHORT_RATIO * len(self.record))))
+        steps, values, is_short = self._searched()
         if len(steps) < FEWEST or steps[-1] < SHORTEST * steps[0]:
             return []
         self._looks += 1
@@ -154,7 +192,7 @@ class Detector:
             return []
         share = share_of_alpha(self._looks)
         earliest = _BEFORE * steps[0] if steps[0] > self.record.steps[0] else 0.0
-        found = search_blocks(scaled_sums(calm, steps, benefit=0.0), self.alpha * share, self._known)
+        found = self._search(values if is_short else calm, steps, self.alpha * share, is_short)
         of_range = (high - low) / (self._highest - self._lowest)
         rows = [
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))
@@ -168,6 +206,22 @@ class Detector:
         new = [self._event(row, step) for row in self._unknown(rows) if not self._is_expected(row)]
         self.events += new
         return new
+
+    def _searched(self) -> tuple[Entries, Entries, bool]:
+        """Steps and values in which this look searches, and whether they are so few that each is tested by itself."""
+        if len(self.record) <= SHORT:
+            return self.record.steps, self.record.values, True
+        steps, values = self.record.recent(_RECENT)
+        if len(steps) > SHORT:
+            return steps, values, False
+        return self.record.steps[-SHORT:], self.record.values[-SHORT:], True  # log-spaced: few are recent
+
+    def _search(self, values: Entries, steps: Entries, alpha: float, is_short: bool) -> list[Transition]:
+        """What `find_transitions` would find in these entries."""
+        if is_short:
+            return search_values(*_merged(values, steps), alpha)[0]
+        known = [row for row in self._known if row.kind not in ALARMS]
+        return search_blocks(scaled_sums(values, steps, benefit=0.0), alpha, known)
 
     def _unknown(self, rows: list[Transition]) -> list[Transition]:
         """What is not a known transition; both are known from then on, where they were found now."""
@@ -204,6 +258,14 @@ class Detector:
     def _event(self, row: Transition, step: int) -> Event:
         numbers = {name: float(getattr(row, name)) for name in ("step", "low", "high", "strength", "p_value", "width")}
         return Event(kind=row.kind, direction=row.direction, metric=self.metric, detected_at=step, **numbers)
+
+
+def _merged(values: Entries, steps: Entries) -> tuple[Entries, Entries]:
+    """At most so many entries as can be tested quickly: means of two or three neighbours where there are more."""
+    size = -(-len(steps) // _MOST_TESTED)
+    first = len(steps) % size  # the oldest few go, so that no mean is over fewer than the others
+    means = [of[first:].reshape(-1, size).mean(1) for of in (values, steps)]
+    return means[0], means[1]
 
 
 def share_of_alpha(look: int) -> float:
