@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
 	@echo "Setting up $(VENV) (about two minutes, once)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[models,report,dask,huggingface,lightning,tensorboard,wandb,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[models,report,dask,huggingface,lightning,tensorboard,wandb,trackio,dev]'
 	@touch $@
 
 demo: $(READY)  ## set-up, then train, probe and judge the first solvable model: a report under results/

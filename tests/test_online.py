@@ -208,7 +208,7 @@ def test_looks_are_spaced_by_their_ratio():
         if detector.is_due(step):
             detector.look(step)
             looks.append(step)
-    assert looks == [300, 450, 675, 1013, 1520, 2280]
+    assert looks == [40, 60, 90, 135, 203, 305, 458, 687, 1031, 1547, 2321]
 
 
 @pytest.mark.parametrize(

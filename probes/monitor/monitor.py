@@ -32,10 +32,10 @@ from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
 from probes.monitor.readings import MeasuredTable, Readings
 from probes.monitor.scalar_log import ScalarLog
-from probes.monitor.sinks import Sink
+from probes.monitor.sinks import Sinks, checked_sinks, made_sinks
 from probes.monitor.steps import StepNumber, Steps
 from probes.monitor.tracked_scalars import TrackedScalars
-from probes.series.online import KINDS, Event
+from probes.series.online import Event
 
 logger = logging.getLogger("probes.monitor")
 
@@ -52,11 +52,13 @@ class Monitor(Readings):
     schedule       when to measure: a ratio (log-spaced, the default), an interval in steps, or steps
     budget         the largest share of training time to take; less is measured where that would be exceeded
     detect_in      names of the scalars in which transitions are looked for, as patterns; probes have names such as
-                   "qk.effective_rank" (mean over all heads) and "ov.marginalized_effective_rank.4"
+                   "qk.effective_rank" (mean over all heads) and "ov.marginalized_effective_rank.4". By default what is
+                   called like a loss or a score; which those are is said as soon as they come
     alpha          chance of a false announcement in one such series, over the whole run
     interventions  steps at which a drop is your own doing, such as of the learning rate
     on_event       called with every `Event`; evaluate is called too, and the scalars that it returns are recorded
-    sinks          where numbers go, see `probes.monitor.sinks`
+    sinks          where numbers go: names ("csv", "tensorboard", "wandb", "trackio", "parquet") or objects of
+                   `probes.monitor.sinks`, one or several
     checkpoints    what is written around events, see `AdaptiveCheckpoints`
     step           updates done before, in a run that is taken up again
 
@@ -80,12 +82,12 @@ class Monitor(Readings):
         name: str = "live",
         schedule: float | int | Iterable[int] = 1.1,
         budget: float | Budget = 0.01,
-        detect_in: str | Sequence[str] = "*loss",
+        detect_in: str | Sequence[str] | None = None,
         alpha: float = 0.01,
         interventions: Sequence[float] = (),
         on_event: Callable[[Event], None] | None = None,
         evaluate: Evaluation | None = None,
-        sinks: Iterable[Sink] = (),
+        sinks: Sinks = (),
         checkpoints: AdaptiveCheckpoints | None = None,
         step: int = 0,
     ) -> None:
@@ -95,7 +97,8 @@ class Monitor(Readings):
         self.budget = budget if isinstance(budget, Budget) else Budget(budget)
         self.tracked = TrackedScalars(detect_in, alpha, interventions)
         self.on_event, self.evaluate, self.checkpoints = on_event, evaluate, checkpoints
-        self.sinks = GuardedSinks(sinks if self.is_active and self.processes.rank == 0 else ())
+        given = checked_sinks(sinks)
+        self.sinks = GuardedSinks(made_sinks(given, name) if self.is_active and self.processes.rank == 0 else ())
         self.detected: list[Event] = []
         """What was announced, in this order; `events` is the table of it."""
         self.done = step
@@ -152,6 +155,8 @@ class Monitor(Readings):
             if self.measured != self.done and self.processes.first(self.budget.affords, "measurement"):
                 self._guarded(self._measure, self.done)
             self._guarded(self._look, self.done)
+            if self.processes.rank == 0:
+                self._guarded(self.tracked.tell_end, self.done)
             if self.checkpoints:
                 self._guarded(self.checkpoints.close, self.done, self.weights, self.processes)
             self.sinks.close()
@@ -166,6 +171,8 @@ class Monitor(Readings):
         if self.is_active:
             self.is_active = False
             self._guarded(self._scalars.flush)
+            if self.processes.count == 1:
+                self._guarded(self._announce_alarms)  # perhaps why it raised
             if self.checkpoints:
                 self._guarded(self.checkpoints.abandon)
             self.sinks.close()
@@ -190,6 +197,8 @@ class Monitor(Readings):
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
         if look_is_due:
             self._guarded(self._look, step)
+        elif self.processes.count == 1 and self.tracked.has_alarms:  # several processes act together, at looks
+            self._guarded(self._announce_alarms)
         if is_due and self.processes.first(self._affords, "measurement"):
             self._guarded(self._measure, step)
 
@@ -217,7 +226,7 @@ class Monitor(Readings):
     def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
         """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
         self._measured.add(found)
-        self.tracked.add(found.step, self._measurement.rows.means(found), kinds=KINDS)
+        self.tracked.add(found.step, self._measurement.rows.means(found), are_probes=True)
         if self.sinks.sinks:
             self.sinks.rows(self._measurement.table([found]))
         if failure:
@@ -231,12 +240,17 @@ class Monitor(Readings):
     def _found(self, step: int) -> list[Event]:
         """What is new in the series that there is time to look at."""
         self._guarded(self._scalars.flush)
-        found: list[Event] = []
+        found = self.tracked.take_alarms()
         for name, detector in self.tracked.ready().items():
             if self._affords(_look_at(name)):
                 with self.budget.spending(_look_at(name)):
                     found += detector.look(step)
         return found
+
+    def _announce_alarms(self) -> None:
+        """Tell of what cannot wait for a look."""
+        for event in self.tracked.take_alarms():
+            self._announce(event)
 
     def _announce(self, event: Event) -> None:
         """Tell everybody who asked to be told. What they do with it does not count as the monitor's time."""

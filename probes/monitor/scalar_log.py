@@ -37,6 +37,7 @@ class ScalarLog:
         buffered, self._buffer, self._since = self._buffer, [], time.monotonic()
         for step, scalars in buffered:
             self._guarded(self._record, step, scalars)  # one that is no number costs no other
+        self._tracked.tell()
 
     def _record(self, step: int, scalars: Mapping[str, float | Tensor]) -> None:
         """Bring the scalars of one step to the records and the sinks, as numbers."""

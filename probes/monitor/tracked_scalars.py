@@ -1,47 +1,141 @@
 """The scalars of a run as they come: kept in bounded memory, and some of them searched for transitions.
 
-The means of probes over all heads are among them, by names such as "qk.effective_rank".
+Which ones is said as soon as it is known, and why not the others: that nothing is announced must not be taken for
+nothing having happened. The means of probes over all heads are among them, by names such as "qk.effective_rank"; these
+are searched only where `detect_in` names them.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from probes.series.online import Detector, OnlineAutocorrelation, Record
+from probes.monitor.roles import FEWEST, role, varies_like_a_loss
+from probes.series.online import Detector, Event, OnlineAutocorrelation, Record
+
+logger = logging.getLogger("probes.monitor")
 
 
 class TrackedScalars:
-    """Every scalar is recorded; in those whose names match a pattern ("*loss") transitions are detected."""
+    """Every scalar is recorded, and transitions are detected in some.
 
-    def __init__(self, detect_in: str | Sequence[str], alpha: float, interventions: Sequence[float]) -> None:
-        self.patterns = (detect_in,) if isinstance(detect_in, str) else tuple(detect_in)
+    detect_in   patterns of their names ("*loss"); None: losses and scores by their names (`roles`), and where there is
+                none among the scalars, what varies like one
+    """
+
+    def __init__(self, detect_in: str | Sequence[str] | None, alpha: float, interventions: Sequence[float]) -> None:
+        self.patterns = (detect_in,) if isinstance(detect_in, str) else None if detect_in is None else tuple(detect_in)
         self.alpha, self.interventions = alpha, tuple(interventions)
         self.records: dict[str, Record] = {}
         self.detectors: dict[str, Detector] = {}
         self.autocorrelations: dict[str, OnlineAutocorrelation] = {}
+        self._scalars: list[str] = []
+        self._undecided: list[str] = []
+        self._alarms: list[Event] = []
+        self._told: set[str] = set()
 
-    def add(self, step: int, scalars: Mapping[str, float], *, kinds: Sequence[str] = ("cliff", "stage")) -> None:
-        """Scalars of the weights after `step` updates, and the kinds of transitions to be detected in them.
-
-        Of a loss that is cliffs and stages: what comes back has achieved nothing. Probes have dips that matter.
-        """
+    def add(self, step: int, scalars: Mapping[str, float], *, are_probes: bool = False) -> None:
+        """Scalars of the weights after `step` updates, or means of probes over all heads."""
         for name, value in scalars.items():
             if name not in self.records:
-                self._begin(name, kinds)
+                self._begin(name, are_probes)
             if name in self.detectors:
-                self.detectors[name].add(step, value)
+                alarm = self.detectors[name].add(step, value)
                 self.autocorrelations[name].add(value)
+                if alarm is not None:
+                    self._alarms.append(alarm)
             else:
                 self.records[name].add(step, value)
+        if self._undecided and not are_probes:
+            self._decide()
+
+    @property
+    def has_alarms(self) -> bool:
+        """Whether something waits to be announced that cannot wait for the next look."""
+        return bool(self._alarms)
+
+    def take_alarms(self) -> list[Event]:
+        """What cannot wait for the next look, once."""
+        taken, self._alarms = self._alarms, []
+        return taken
 
     def ready(self) -> dict[str, Detector]:
         """The detectors of series that are long enough to be looked at."""
-        return {name: found for name, found in self.detectors.items() if len(found.record) >= found.fewest}
+        return {name: found for name, found in self.detectors.items() if found.is_ready}
 
-    def _begin(self, name: str, kinds: Sequence[str]) -> None:
+    def tell(self) -> None:
+        """Say what is watched and what is not, as far as it was not said before."""
+        new = [name for name in dict.fromkeys([*self._scalars, *self.detectors]) if name not in self._told]
+        if not new or any(name in self._undecided for name in new):
+            return
+        self._told.update(new)
+        watched = [f"{name} ({self._reason(name)})" for name in new if name in self.detectors]
+        others = [name for name in new if name not in self.detectors]
+        said = [f"watching {', '.join(watched)} for transitions, alpha = {self.alpha:g} each"] if watched else []
+        if not self.detectors:
+            said.append("no scalar is watched for transitions")
+        if others:
+            why = "not called like a loss or a score" if self.patterns is None else "not named by detect_in"
+            said.append(f"not watched: {', '.join(others)} ({why}; detect_in=[...] names others)")
+        logger.warning("%s", "; ".join(said))
+
+    def tell_end(self, done: int) -> None:
+        """Say, at the end, where nothing could have been announced, and why."""
+        self._undecided.clear()
+        self.tell()
+        if done and not self._scalars:
+            logger.warning(
+                "no scalar came in %d updates, so that no transition could be seen: monitor.step(loss=loss) hands one "
+                "over",
+                done,
+            )
+        short = [(name, one) for name, one in self.detectors.items() if one.looks == 0]
+        if done and short:
+            counts = ", ".join(f"{name} has {len(one.record)}" for name, one in short)
+            logger.warning(
+                "never looked at: %s; a first look takes %d values and time for it within the budget. That nothing was "
+                "announced of these means nothing",
+                counts,
+                short[0][1].fewest,
+            )
+
+    def _begin(self, name: str, is_probe: bool) -> None:
         """Make the record of a new scalar, and what detects transitions in it if it is to be searched."""
-        if any(fnmatchcase(name, pattern) for pattern in self.patterns):
-            self.detectors[name] = Detector(name, self.alpha, kinds=kinds, interventions=self.interventions)
-            self.autocorrelations[name] = OnlineAutocorrelation()
-            self.records[name] = self.detectors[name].record
+        if not is_probe:
+            self._scalars.append(name)
+        self.records[name] = Record()
+        if self.patterns is not None:
+            is_watched = any(fnmatchcase(name, pattern) for pattern in self.patterns)
         else:
-            self.records[name] = Record()
+            is_watched = not is_probe and role(name) in ("loss", "score")
+            if not is_probe and role(name) == "unknown":
+                self._undecided.append(name)
+        if is_watched:
+            self._watch(name, diverges=not is_probe and role(name) != "score")
+
+    def _watch(self, name: str, *, diverges: bool) -> None:
+        """From now on, detect transitions in a scalar; what is recorded of it already counts."""
+        before = self.records[name]
+        detector = Detector(name, self.alpha, diverges=diverges, interventions=self.interventions)
+        online = OnlineAutocorrelation()
+        for step, value in zip(before.steps.tolist(), before.values.tolist(), strict=True):
+            detector.add(step, value)
+            online.add(value)
+        self.detectors[name], self.autocorrelations[name], self.records[name] = detector, online, detector.record
+
+    def _decide(self) -> None:
+        """Of scalars whose names say nothing, watch those that vary like a loss, unless one is called so."""
+        if self.detectors:
+            self._undecided.clear()
+            return
+        ripe = [name for name in self._undecided if len(self.records[name]) >= FEWEST]
+        for name in ripe:
+            self._undecided.remove(name)
+            if varies_like_a_loss(self.records[name].values):
+                self._watch(name, diverges=False)
+
+    def _reason(self, name: str) -> str:
+        """Why a scalar is watched."""
+        if self.patterns is not None:
+            return "named by detect_in"
+        found = role(name)
+        return f"a {found} by its name" if found in ("loss", "score") else "it varies like one, and none is called so"

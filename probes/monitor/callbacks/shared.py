@@ -17,6 +17,7 @@ from probes.monitor.distributed import ProcessGroup, SingleProcess
 from probes.monitor.live_measure import live_probes
 from probes.monitor.live_weights import Model
 from probes.monitor.monitor import LOOK_RATIO, Monitor
+from probes.monitor.sinks import checked_sinks
 from probes.monitor.steps import Steps
 from probes.series.online import Detector
 
@@ -43,6 +44,7 @@ class MonitorSettings:
         Steps(asked["schedule"])
         Detector("loss", asked["alpha"])
         live_probes(asked["probes"], asked["removed"])
+        checked_sinks(asked["sinks"])
 
     def begin(self, model: Model, step: int) -> Monitor:
         """The monitor of a model after `step` updates."""

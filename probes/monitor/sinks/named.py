@@ -21,9 +21,8 @@ from probes.monitor.sinks.tensorboard import TensorBoard
 from probes.monitor.sinks.trackio import Trackio
 from probes.monitor.sinks.wandb import WandB
 
-Sinks = Sink | str | Iterable[Sink | str]
-
-_METHODS = ("scalars", "rows", "event", "close")
+Sinks = Any
+"""Sink | str | Iterable[Sink | str]: what else may come is refused in words, not by a type."""
 
 BY_NAME: Mapping[str, Callable[[Path, bool, str], Sink]] = {
     "csv": lambda home, resume, _: CSV(home / "csv", resume=resume),
@@ -37,14 +36,14 @@ BY_NAME: Mapping[str, Callable[[Path, bool, str], Sink]] = {
 
 def checked_sinks(given: Any) -> list[Sink | str]:
     """Names and sinks as a list; what is neither is refused with what is possible. Nothing is made yet."""
-    several = [given] if isinstance(given, str | Path) or _is_sink(given) else given
+    several = [given] if isinstance(given, str | Path | Sink) else given
     if not isinstance(several, Iterable):
         raise TypeError(f"sinks is {_shown(given)}: {_POSSIBLE}")
-    found = list(several)
+    found: list[Any] = list(several)
     for one in found:
         if isinstance(one, str) and one not in BY_NAME:
             raise ValueError(f"sinks: {one!r} is no sink: {_POSSIBLE}")
-        if not isinstance(one, str) and not _is_sink(one):
+        if not isinstance(one, str) and not isinstance(one, Sink):
             raise TypeError(f"sinks: {_shown(one)} is no sink: {_POSSIBLE}")
     return found
 
@@ -56,11 +55,6 @@ def made_sinks(given: Any, name: str, home: Path | None = None) -> list[Sink]:
     return [BY_NAME[one](folder, home is not None, name) if isinstance(one, str) else one for one in checked]
 
 
-def _is_sink(one: Any) -> bool:
-    """Whether it can be told of scalars, rows and events; a class is not an object of it."""
-    return not isinstance(one, type) and all(callable(getattr(one, method, None)) for method in _METHODS)
-
-
 def _shown(one: Any) -> str:
     """What it is, in few words."""
     if isinstance(one, type):
@@ -70,5 +64,5 @@ def _shown(one: Any) -> str:
 
 _POSSIBLE = (
     f"a name ({', '.join(BY_NAME)}), a sink such as CSV(folder), RunDirectory(path) or one of your own "
-    "(probes.monitor.Sink), or a list of these is expected"
+    "(a class under probes.monitor.Sink), or a list of these is expected"
 )

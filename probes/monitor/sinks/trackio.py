@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Trackio(Sink):
-    """Logs to the run that is handed in, or is going on (of `trackio.init`), or else to one that it begins and finishes.
+    """Logs to the run that is handed in, or is going on, or else to one that it begins and finishes.
 
     init goes to `trackio.init`, e.g. name=..., space_id=... or resume="must"; without auto_log_cpu and auto_log_gpu
     it measures no processors, which would be threads beside your training. alerts: whether events are alerts as well.

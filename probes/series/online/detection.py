@@ -1,9 +1,10 @@
 """Being told of a transition soon after it happens, and seldom of one that does not.
 
 A series is kept in a `Record` and looked at now and then, at steps that grow by a constant ratio. Each look runs the
-searches of `find_transitions`, falling and rising, and announces the cliffs, stages, dips and spikes that are new: up to
-250 entries the likelihood ratio on the entries themselves, beyond that the means over blocks of the recent part. What
-cannot wait for a look, a value that is not finite and a loss that diverges, is announced at once (`alarms.py`).
+searches of `find_transitions`, falling and rising, and announces the cliffs, stages, dips and spikes that are new:
+below 300 entries the likelihood ratio on the entries themselves, from there on the means over blocks of the recent
+part. What cannot wait for a look, a value that is not finite and a loss that diverges, is announced at once
+(`alarms.py`).
 
 *False alarms.* alpha is the chance of any false announcement in this series, however long the run. Look k may use up
 the share m / ((k + m - 1)(k + m)) of it, m = 30: these shares add up to 1 over endlessly many looks, hardly fall over
@@ -47,6 +48,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float64
 
 from probes.series.online.alarms import Alarms
 from probes.series.online.record import Entries, Record
@@ -54,8 +56,9 @@ from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
 from probes.series.transitions.find import scaled_sums, without_spikes
 from probes.series.transitions.search import search_blocks
 from probes.series.transitions.short import search_values
-from probes.series.transitions.short_constants import SHORT
 from probes.series.transitions.transition import Transition
+
+Merged = Float64[np.ndarray, " merged"]
 
 KINDS = ("cliff", "stage", "dip", "spike")
 """What a look can announce."""
@@ -66,6 +69,7 @@ FEWEST_ENTRIES = 40
 """Before the first look; see the measured rates above for why not fewer."""
 
 _LEVEL_LOOKS = 30
+_BY_BLOCKS = 300  # entries: with 251 to 299 of them blocks raised an alarm in 3 of 20 kinks
 _MOST_TESTED = 125  # entries of a short record: the time that the test takes grows with their square
 _SHORT_RATIO = 1.25  # of the entries between two looks at a short record: each is dear, and sees a fifth more
 _RECENT = 0.1  # of the last step
@@ -169,9 +173,14 @@ class Detector:
         self._interventions.append(step)
 
     @property
+    def looks(self) -> int:
+        """How many looks were made so far."""
+        return self._looks
+
+    @property
     def is_ready(self) -> bool:
         """Whether there are enough entries for another look: of a short record, a quarter more than at the last."""
-        return len(self.record) > SHORT or len(self.record) >= self._next_entries
+        return len(self.record) >= _BY_BLOCKS or len(self.record) >= self._next_entries
 
     def is_due(self, step: float) -> bool:
         """Whether it is time for a look: enough entries, and the step has grown by look_ratio since the last."""
@@ -209,17 +218,18 @@ class Detector:
 
     def _searched(self) -> tuple[Entries, Entries, bool]:
         """Steps and values in which this look searches, and whether they are so few that each is tested by itself."""
-        if len(self.record) <= SHORT:
+        if len(self.record) < _BY_BLOCKS:
             return self.record.steps, self.record.values, True
         steps, values = self.record.recent(_RECENT)
-        if len(steps) > SHORT:
+        if len(steps) >= _BY_BLOCKS:
             return steps, values, False
-        return self.record.steps[-SHORT:], self.record.values[-SHORT:], True  # log-spaced: few are recent
+        return self.record.steps[-_BY_BLOCKS:], self.record.values[-_BY_BLOCKS:], True  # log-spaced: few are recent
 
     def _search(self, values: Entries, steps: Entries, alpha: float, is_short: bool) -> list[Transition]:
         """What `find_transitions` would find in these entries."""
         if is_short:
-            return search_values(*_merged(values, steps), alpha)[0]
+            with np.errstate(over="ignore"):  # of a wild value: p = 1
+                return search_values(*_merged(values, steps), alpha)[0]
         known = [row for row in self._known if row.kind not in ALARMS]
         return search_blocks(scaled_sums(values, steps, benefit=0.0), alpha, known)
 
@@ -260,7 +270,7 @@ class Detector:
         return Event(kind=row.kind, direction=row.direction, metric=self.metric, detected_at=step, **numbers)
 
 
-def _merged(values: Entries, steps: Entries) -> tuple[Entries, Entries]:
+def _merged(values: Entries, steps: Entries) -> tuple[Merged, Merged]:
     """At most so many entries as can be tested quickly: means of two or three neighbours where there are more."""
     size = -(-len(steps) // _MOST_TESTED)
     first = len(steps) % size  # the oldest few go, so that no mean is over fewer than the others
