@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import measure, monitor, series, small_model, spectra, training, transitions
+from benchmarks import measure, monitor, report, series, small_model, spectra, training, transitions
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")  # of the libraries compared with
@@ -19,3 +19,5 @@ if __name__ == "__main__":
     small_model.run()
     print()
     monitor.run()
+    print()
+    report.run()

@@ -7,6 +7,7 @@ import torch
 from hypothesis import settings
 
 from checkpoints import layout
+from tests.browser import chromium  # noqa: F401 (a fixture, for all tests of pages)
 
 # Reproducible property tests, without a time limit per example: the machines that run them are noisy.
 settings.register_profile("project", deadline=None, derandomize=True, max_examples=40)

@@ -1,7 +1,5 @@
 """The page in a browser: it opens from disk with the network off; its controls work by mouse and by keyboard."""
 
-import csv
-import io
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,25 +9,13 @@ import pytest
 
 import probes
 from probes.measuring.tables import by_head
+from tests.browser import CHROMIUM, Opened
 from tests.report_pages import HAPPENS, Prepared, prepared
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-CHROMIUM = Path("/usr/bin/chromium")
 
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no /usr/bin/chromium: apt-get install chromium"),
     pytest.mark.xdist_group("browser"),
 ]
-
-READY = "html[data-ready=yes]"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -40,34 +26,6 @@ def small(tmp_path_factory) -> Prepared:
 @pytest.fixture(scope="module")
 def page_file(small, tmp_path_factory) -> Path:
     return probes.report(small.run, small.table, small.events, tmp_path_factory.mktemp("page") / "report.html")
-
-
-class Opened:
-    """A page in the browser, with all that it complained of."""
-
-    def __init__(self, chromium, file: Path, fragment: str = "", **context) -> None:
-        self.context = chromium.new_context(accept_downloads=True, offline=True, **context)
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(f"file://{file}{fragment}")
-        self.page.wait_for_selector(READY, timeout=30_000)
-
-    @property
-    def view(self) -> dict[str, str]:
-        return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.page.url).fragment))
-
-    def text(self, selector: str) -> str:
-        return self.page.locator(selector).inner_text()
-
-    def downloaded(self, act) -> list[list[str]]:
-        with self.page.expect_download() as download:
-            act()
-        return list(csv.reader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
 
 
 @pytest.fixture

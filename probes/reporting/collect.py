@@ -11,6 +11,7 @@ from probes.measuring.catalogue import PROBES
 from probes.reporting.event_data import events_of_run
 from probes.reporting.job import Looked
 from probes.reporting.logged import finite, interventions_of, loss_name
+from probes.reporting.modes import MODES, SPECTRA
 from probes.reporting.nulls import null_levels
 from probes.reporting.page_data import Definition, Page, RunData
 from probes.reporting.series_data import (
@@ -82,7 +83,8 @@ def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment:
     columns: list[int] = []
     if cube is not None:
         near = [step for event in found for step in (event.low, event.step, event.high)]
-        columns = shown_columns(cube.steps, len(cube.series) * len(rows), near)
+        per_row = len(cube.series) + (len(SPECTRA) * MODES if one.spectra is not None else 0)
+        columns = shown_columns(cube.steps, per_row * len(rows), near)
     steps = [cube.steps[column] for column in columns] if cube else _steps(one)
     figures, not_drawn = small_figures(metrics, loss, cube, alignment)
     said = list(one.problems)

@@ -10,8 +10,11 @@ In the folder `tables`, by the name of the run:
 Each is used again as long as the files of the run are the same.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +31,9 @@ from probes.measuring.tables import read_table, write_table
 from probes.reporting.modes import SPECTRA
 
 Say = Callable[[str], None]
+
+_LONGEST_NAME = 200
+"""Bytes; file systems allow 255, of which endings need some."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +66,23 @@ def look_at(
 
     What cannot be done is no reason to give up the rest: it is said in `problems`.
     """
-    problems: list[str] = []
+    problems: list[str] = list(run.notices)
     if tables is not None:
         tables.mkdir(parents=True, exist_ok=True)
-    kept = tables / run.name.replace("/", "-") if tables is not None else None
+    kept = tables / _file_name(run) if tables is not None else None
+    with _warnings_into(problems):
+        return _looked(run, table, kept, spectra, problems, say, progress)
+
+
+def _looked(
+    run: Run,
+    table: pd.DataFrame | None,
+    kept: Path | None,
+    spectra: bool,
+    problems: list[str],
+    say: Say,
+    progress: bool,
+) -> Looked:
     audit = _audited(run, kept, problems, say, progress)
     condemned = audit.condemned if audit else {}
     if run.steps and all(step in condemned for step in run.steps):
@@ -78,7 +97,29 @@ def look_at(
     return Looked(run.name, run, audit, made, more, _logged(run, problems), problems)
 
 
+def _file_name(run: Run) -> str:
+    """The name of the run as `probes events` uses it, shortened where no file could be called so."""
+    name = run.name.replace("/", "-")
+    if len(name.encode("utf-8")) <= _LONGEST_NAME:
+        return name
+    return f"{name[:40]}-{hashlib.sha256(name.encode('utf-8')).hexdigest()[:16]}"
+
+
+@contextmanager
+def _warnings_into(problems: list[str]) -> Iterator[None]:
+    """What is warned of on the way stands on the page too, each once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default", UserWarning)
+        yield
+    for one in caught:
+        text = str(one.message)
+        if issubclass(one.category, UserWarning) and text not in problems:
+            problems.append(text)
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
 def _audited(run: Run, kept: Path | None, problems: list[str], say: Say, progress: bool) -> Audit | None:
+    tensors = "attention" if _has_heads(run) else "all"  # asked first: it warns where there is no attention
     if len(run.steps) < 2:
         problems.append("One checkpoint alone cannot be audited: there is none to compare it with.")
         return None
@@ -92,7 +133,7 @@ def _audited(run: Run, kept: Path | None, problems: list[str], say: Say, progres
         except (ValueError, KeyError, TypeError):
             say(f"{file} is damaged and is made anew")
     say(f"{run.name}: is every checkpoint what it claims to be?")
-    found = audited(run, tensors="attention" if _has_heads(run) else "all", progress=progress)
+    found = audited(run, tensors=tensors, progress=progress)
     if file is not None:
         write_json(file, {"files": files, "audit": found.to_json()})
     return found

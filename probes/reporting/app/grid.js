@@ -1,5 +1,6 @@
 // Layer by head at the cursor's step, or the change since another step.
 
+const gridScales = new Map();
 let gridCells = [];   // [layer place][head] -> row, as drawn from the top
 
 function drawGrid() {
@@ -46,8 +47,12 @@ function gridLook(probe, rows, cells, isChange) {
     for (const one of cells) if (one === one) most = Math.max(most, Math.abs(one));
     return { low: -(most || 1), high: most || 1, palette: palettes.z };
   }
-  const known = rows.flatMap((row) => Array.from(probe.values.row(row)).filter((one) => one === one)).sort((a, b) => a - b);
-  const low = known.length ? quantile(known, 0.01) : 0, high = known.length ? quantile(known, 0.99) : 1;
+  const key = `${probe.name}|${run.rows[rows[0]].circuit}`;
+  if (!gridScales.has(key)) {   // sorted once for each probe and circuit: the slider must not wait for it
+    const known = Float64Array.from(rows.flatMap((row) => Array.from(probe.values.row(row)).filter((one) => one === one))).sort();
+    gridScales.set(key, known.length ? [quantile(known, 0.01), quantile(known, 0.99)] : [0, 1]);
+  }
+  const [low, high] = gridScales.get(key);
   return high > low ? { low, high, palette: palettes.raw } : { low: low - 0.5, high: low + 0.5, palette: palettes.raw };
 }
 

@@ -148,6 +148,7 @@ async function start() {
   redraw();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   matchMedia("print").addEventListener("change", redraw);
+  performance.mark("ready");
   document.documentElement.dataset.ready = "yes";   // for whoever waits until the page can be used
 }
 start();

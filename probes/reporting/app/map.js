@@ -39,14 +39,12 @@ const shownRow = (probe, row) => (state.scale === "z" ? zScores(probe.values.row
 function drawMap() {
   const probe = series[state.probe], columns = steps.length;
   order = rowOrder(probe);
-  const count = order.length, cells = new Float32Array(count * columns), known = [];
+  const count = order.length, cells = new Float32Array(count * columns);
   order.forEach((row, place) => {
     const values = shownRow(probe, row), start = (count - 1 - place) * columns;  // Bokeh begins at the bottom
     for (let i = 0; i < columns; i++) cells[start + i] = values[i];
   });
-  const stride = Math.max(1, Math.floor(cells.length / 20000));
-  for (let i = 0; i < cells.length; i += stride) if (cells[i] === cells[i]) known.push(cells[i]);
-  known.sort((a, b) => a - b);
+  const known = cells.filter((one) => one === one).sort();
   mapLook = state.scale === "z" ? { low: -3, high: 3, palette: palettes.z }
     : { low: known.length ? quantile(known, 0.01) : 0, high: known.length ? quantile(known, 0.99) : 1, palette: palettes.raw };
   if (!(mapLook.high > mapLook.low)) mapLook = { ...mapLook, low: mapLook.low - 0.5, high: mapLook.low + 0.5 };
