@@ -35,7 +35,8 @@ TO_INTERACTIVE = """() => performance.getEntriesByName('ready')[0].startTime"""
 REDRAW = """async () => {
     const times = [];
     const order = document.getElementById('order'), probe = document.getElementById('probe');
-    for (const [control, value] of [[order, 'change'], [probe, '3'], [order, 'layer'], [probe, '5'], [probe, '0'], [order, 'change']]) {
+    const changes = [[order, 'change'], [probe, '3'], [order, 'layer'], [probe, '5'], [probe, '0'], [order, 'change']];
+    for (const [control, value] of changes) {
         const start = performance.now();
         control.value = value;
         control.dispatchEvent(new Event('change'));
@@ -85,9 +86,8 @@ def run() -> None:
         for checkpoints in (150, 1000):
             path = Path(folder) / f"{checkpoints}.html"
             seconds = write_page(checkpoints, path)
-            rows = 2 * LAYERS * HEADS
-            said = f"  {checkpoints:>5} checkpoints x {rows} rows x {len(PROBES)} probes: {path.stat().st_size / 1e6:.2f} MB"
-            print(f"{said}, written in {seconds:.1f} s{_in_browser(path)}")
+            said = f"  {checkpoints:>5} checkpoints x {2 * LAYERS * HEADS} rows x {len(PROBES)} probes:"
+            print(f"{said} {path.stat().st_size / 1e6:.2f} MB, written in {seconds:.1f} s{_in_browser(path)}")
 
 
 def _in_browser(path: Path) -> str:

@@ -113,6 +113,8 @@ def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment:
         reasons=reasons,
         events=found,
         tests=tests,
+        searched=_extent(searched),
+        refused=sum(not reason.startswith("the same numbers") for reason in not_searched.values()),
         not_looked_at=list(dict.fromkeys(said)),
         figures=figures,
         not_drawn=not_drawn,
@@ -133,6 +135,11 @@ def _search_of(
         prefix = f"{run}: " if several else ""
         found.append({key.removeprefix(prefix): one for key, one in by_name.items() if key.startswith(prefix)})
     return found[0], found[1], int(events.attrs["tests"].get(run, 0))
+
+
+def _extent(searched: Mapping[str, Sequence[tuple[float, float]]]) -> tuple[float, float] | None:
+    ends = [end for stretches in searched.values() for stretch in stretches for end in stretch]
+    return (min(ends), max(ends)) if ends else None
 
 
 def _steps(one: Looked) -> list[int]:

@@ -55,7 +55,7 @@ def events_of_run(
 def _without_step(sentence: str) -> str:
     """The sentence where the step stands above it already."""
     rest = re.sub(r"^At step [\d,.]+ \([\d,.]+-[\d,.]+\) ", "", sentence)
-    return rest[:1].upper() + rest[1:]
+    return f"The {rest[4:]}" if rest.startswith("the ") else rest  # a metric keeps its name
 
 
 def who_moved_first(findings: Sequence[FindingData]) -> str:

@@ -52,6 +52,9 @@ def interventions_of(metrics: pd.DataFrame | None) -> list[float]:
         return []
     at, rate, _ = finite(metrics, name)
     try:
-        return [float(step) for step in abrupt_changes(pd.Series(rate, at))]
-    except ValueError:  # a rate below 0: it is drawn, and tells no interventions
+        found = [float(step) for step in abrupt_changes(pd.Series(rate, at))]
+    except ValueError:  # a rate below 0 tells no interventions
         return []
+    above = at[rate > 0]
+    begins = float(above[0]) if len(above) and rate[0] == 0 else None  # with which a warm-up begins
+    return [step for step in found if step != begins]

@@ -29,7 +29,10 @@ def render(page: Page, logged: Sequence[tuple[pd.DataFrame | None, RunData]]) ->
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     bundle, app = _bokeh(), _app()
-    drawn = [loss_svg(metrics, loss_name(metrics), run.events, run.step_unit) for metrics, run in logged]
+    drawn = [
+        loss_svg(metrics, loss_name(metrics), run.events, run.step_unit, salt=str(number))
+        for number, (metrics, run) in enumerate(logged)
+    ]
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -45,6 +48,7 @@ def render(page: Page, logged: Sequence[tuple[pd.DataFrame | None, RunData]]) ->
         pictures=drawn,
         verdict=verdict_text(page),
         headlines=[counted(run) for run in page.runs],
+        nulls={one.name: _nulls(page.runs[0], one.name) for one in page.definitions},
         policy=policy,
         style=style,
         bundle=bundle,
@@ -72,6 +76,15 @@ def counted(run: RunData) -> str:
     if not run.events:
         return "nothing found"
     return f"{len(run.events)} event{'s' * (len(run.events) > 1)}"
+
+
+def _nulls(run: RunData, probe: str) -> list[str]:
+    """What chance would show of a probe, circuits of one shape together; of several components the first."""
+    first = next((one for one in run.series if one.probe == probe and one.nulls), None)
+    circuits: dict[str, list[str]] = {}
+    for null in first.nulls if first is not None else ():
+        circuits.setdefault(null.sentence, []).append(null.circuit)
+    return [f"{', '.join(names)}: {sentence}" for sentence, names in circuits.items()]
 
 
 def shared(event: EventData) -> str:

@@ -163,6 +163,10 @@ class RunData:
     reasons: Sequence[str] = ()
     events: Sequence[EventData] = ()
     tests: int = 0
+    searched: tuple[float, float] | None = None
+    """The first and last step at which some panel or metric could be searched."""
+    refused: int = 0
+    """How many panels and metrics could be searched nowhere."""
     not_looked_at: Sequence[str] = ()
     """Sentences: what could not be searched, what was left out."""
     figures: Sequence[Figure] = ()

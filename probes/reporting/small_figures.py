@@ -112,5 +112,5 @@ def _peaks(values: np.ndarray, at: np.ndarray) -> list[tuple[float, str]]:
 
 
 def _listed(marks: Sequence[tuple[float, str]]) -> str:
-    steps = [f"{step:,.0f}" for step, _ in marks]
+    steps = [f"{step:,.0f}" for step in sorted(step for step, _ in marks)]
     return ", ".join(steps) if steps else "no step"

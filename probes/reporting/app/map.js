@@ -105,7 +105,7 @@ function drawMapAxes(count) {
 
 function drawMapEvents(count) {
   const pixel = (count * 1.1) / Math.max(60, named("map").height - 60), events = run.events, thin = steps.length * 0.0009;
-  const at = (step) => columnOf(step) + 0.5, colours = events.map((one) => colourOf(one.shared ? "event-shared" : "event"));
+  const at = (step) => columnOf(step) + 0.5, colours = events.map((one) => colourOf(one.headline ? "event" : "event-other"));
   fill("map-events", {   // a bar over its stretch above the map, a line through it where it is fastest
     left: [...events.map((one) => at(one.low)), ...events.map((one) => at(one.step) - thin)],
     right: [...events.map((one) => at(one.high)), ...events.map((one) => at(one.step) + thin)],

@@ -80,7 +80,7 @@ function eventBands(figure, bottom, top) {
   fill(`${figure}-events`, {
     left: events.map((one) => logOf(one.low)), right: events.map((one) => logOf(one.high)),
     bottom: events.map(() => bottom), top: events.map(() => top),
-    colour: events.map((one) => colourOf(one.shared ? "event-shared" : "event")),
+    colour: events.map((one) => colourOf(one.headline ? "event" : "event-other")),
   });
 }
 
