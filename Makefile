@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+DEMO   := $(VENV)/.demo
 
 # One BLAS thread per process: small matrices on a few busy cores lose more to waiting than they gain.
 export OMP_NUM_THREADS ?= 1
@@ -15,17 +16,26 @@ export MKL_NUM_THREADS ?= 1
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+define check_python
+@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
+endef
+
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
+	$(check_python)
 	@echo "Setting up $(VENV) (about two minutes, once)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[models,report,dask,huggingface,lightning,tensorboard,wandb,trackio,dev]'
 	@touch $@
 
-demo: $(READY)  ## set-up, then train, probe and judge the first solvable model: a report under results/
-	@echo "Training the linear attention head of paper 000 (25 runs, 2 minutes), probing it, comparing it with theory."
-	$(BIN)/python -m analyses linear --size quick --out results
-	@echo "Next: open results/index.html; python -m models --help; python -m analyses --help (with $(BIN)/python)."
+$(DEMO): pyproject.toml constraints.txt
+	$(check_python)
+	@echo "Setting up $(VENV) with what the demo needs (about a minute, once)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report]'
+	@touch $@
+
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))  ## set-up, then two small models: a report on what one learned, a gallery of figures
+	$(BIN)/python -m analyses.demo
 
 figures: $(READY)  ## all figures and verdicts: the linear head at the printed settings, the rest at quick size: half an hour
 	$(BIN)/python -m analyses --committed --out results

@@ -14,6 +14,7 @@ import typer
 
 from analyses.gallery.entries import gathered, keep, of_page
 from analyses.gallery.render import write_gallery
+from analyses.gallery.reports import write_reports
 from analyses.registry import GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
 from analyses.tools.page import Page, write_markdown
 
@@ -40,6 +41,9 @@ def main(
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where the runs behind them are kept.")] = Path("checkpoints/runs"),
     verdicts: Annotated[Path | None, typer.Option(help="Also write all verdicts to this Markdown file.")] = None,
+    reports: Annotated[
+        bool, typer.Option("--reports/--no-reports", help="Also a report on one run of each page; never at size toy.")
+    ] = True,
     committed: Annotated[
         bool,
         typer.Option(
@@ -63,18 +67,22 @@ def main(
     for name in groups:
         typer.echo(f"Group {name}, size {GROUPS[name].size}")
         made = list(GROUPS[name].pages)
-        _draw(made, GROUPS[name].size, out, runs, GROUPS[name].verdicts_file)
+        draw(made, GROUPS[name].size, out, runs, GROUPS[name].verdicts_file, reports=reports)
         for file, path in GROUPS[name].ships.items():
             source = next(out / page / file for page in made if (out / page / file).exists())
             shutil.copyfile(source, Path(__file__).parents[1] / path)
     if not committed:
-        _draw(pages, size or "quick", out, runs, verdicts)
-    title = "Solvable models of in-context learning: what holds"
-    typer.echo(f"The gallery: {write_gallery(out / 'index.html', title, gathered(out)).resolve()}")
+        draw(pages, size or "quick", out, runs, verdicts, reports=reports)
+    typer.echo(f"The gallery: {show(out).resolve()}")
 
 
-def _draw(names: list[str], size: str, out: Path, runs: Path, verdicts: Path | None) -> None:
-    """Run pages, each into its folder, and, if asked for, write one file of their verdicts."""
+def show(out: Path) -> Path:
+    """Write the gallery of all that was drawn under this folder."""
+    return write_gallery(out / "index.html", "Solvable models of in-context learning: what holds", gathered(out))
+
+
+def draw(names: list[str], size: str, out: Path, runs: Path, verdicts: Path | None = None, *, reports: bool) -> None:
+    """Run pages, each into its folder, and, if asked for, write one file of their verdicts and reports on their runs."""
     if size == "toy":
         typer.echo("Size toy only shows that everything runs: two seeds, small batches. Its verdicts mean nothing.")
     pages = []
@@ -89,6 +97,8 @@ def _draw(names: list[str], size: str, out: Path, runs: Path, verdicts: Path | N
         typer.echo(f"      {time.perf_counter() - start:.0f} s, {path}")
         for verdict in page.verdicts:
             typer.echo(f"      {verdict.verdict:>14}  {verdict.claim}")
+    if reports and size != "toy":
+        write_reports(names, size, runs, out, typer.echo)
     if verdicts:
         ours = all(page.paper == "own" for page in pages)
         title = "Our own promises: what holds" if ours else "Solvable models of in-context learning: what holds"

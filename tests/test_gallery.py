@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from analyses.gallery.entries import REPORTS, Entry, committed_entries, gathered, keep, of_page
+from analyses.gallery.entries import Entry, committed_entries, gathered, keep, of_page
 from analyses.gallery.formulas import FORMULAS
 from analyses.gallery.render import KINDS, write_gallery
+from analyses.gallery.reports import EXAMPLES, FOLDER, reports_of, write_reports
 from analyses.registry import GROUP_OF, GROUPS
 from analyses.tools.page import Page, write_markdown
 from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART, Verdict
@@ -39,11 +40,12 @@ def test_what_was_drawn_is_shown_as_drawn_and_the_rest_by_committed_verdicts(tmp
     page = drawn()
     page.write(tmp_path)
     keep(page, "quick", tmp_path)
-    (tmp_path / REPORTS).mkdir()
-    (tmp_path / REPORTS / "fixed_point--seed0.html").write_text("a report")
+    report = EXAMPLES["fixed_point"].format(size="quick").replace("/", "-") + ".html"
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / report).write_text("a report")
     entries = {entry.name: entry for entry in gathered(tmp_path)}
     assert list(entries) == list(GROUP_OF)
-    assert entries["fixed_point"] == of_page(page, "quick", ["fixed_point--seed0.html"])
+    assert entries["fixed_point"] == of_page(page, "quick", [report])
     others = [entry for name, entry in entries.items() if name != "fixed_point"]
     assert all(entry.size is None and entry.figure is None and entry.verdicts for entry in others)
 
@@ -69,6 +71,20 @@ def test_every_committed_verdict_is_one_of_four_and_every_page_has_a_formula_and
     assert entries[0].command == "python -m analyses fixed_point --size paper"
 
 
+def test_a_run_of_a_page_is_told_in_a_report_to_which_the_gallery_leads(tmp_path):
+    run = tmp_path / "runs" / EXAMPLES["fixed_point"].format(size="quick")
+    shutil.copytree("checkpoints/reference/linear-icl", run)
+    said: list[str] = []
+    for _ in range(2):  # the second time it is there
+        write_reports(
+            ["fixed_point", "mode_trajectories", "grokking"], "quick", tmp_path / "runs", tmp_path, said.append
+        )
+    assert said == ["report on three-modes-N128-seed0 ..."]
+    assert reports_of("mode_trajectories", tmp_path) == ["linear-icl-quick-three-modes-N128-seed0.html"]
+    assert (tmp_path / FOLDER / reports_of("fixed_point", tmp_path)[0]).stat().st_size > 500_000
+    assert reports_of("grokking", tmp_path) == reports_of("sparse_scaling", tmp_path) == []
+
+
 # in a browser
 
 
@@ -88,7 +104,7 @@ def browser():
 def gallery(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gallery")
     others = [entry for entry in gathered(folder) if entry.name != "fixed_point"]
-    entries: list[Entry] = [of_page(drawn(), "toy", ["fixed_point--a run #1.html"]), *others]
+    entries: list[Entry] = [of_page(drawn(), "toy", ["a run #1.html"]), *others]
     return write_gallery(folder / "index.html", "What holds", entries)
 
 
@@ -132,7 +148,7 @@ def test_claims_are_filtered_by_keyboard_and_by_mouse_and_the_address_opens_the_
 def test_names_are_text_and_nothing_else(page):
     assert page.title() == "What holds"
     assert HOSTILE in page.locator("#fixed_point .claim.cannot .text").text_content()
-    assert page.locator("#fixed_point .report a").get_attribute("href") == f"{REPORTS}/fixed_point--a%20run%20%231.html"
+    assert page.locator("#fixed_point .report a").get_attribute("href") == f"{FOLDER}/a%20run%20%231.html"
 
 
 def test_no_script_but_the_gallerys_own_runs(browser, gallery):

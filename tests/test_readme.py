@@ -1,23 +1,20 @@
-"""The README can be followed: its Python runs and prints what it says, its commands parse, its names and links exist.
+"""README and docs can be followed: their Python runs and prints what they say, commands parse, names and links exist.
 
-Blocks of Python run from top to bottom in one namespace, in a folder that is laid out as they name it; what is the
-reader's own (model, data, update, evaluate) is small. A comment behind a line that begins with numbers, a shape or a
-string is what the line must give, to the digits printed; so are the rows of a table in comments below it. A block that
-cannot be run is preceded by `<!-- not run: why -->` and only compiled. A block without a language holds commands, which
-are parsed and not run. `pytest -rP tests/test_readme.py` lists what was done with every block.
+Blocks of Python run from top to bottom in one namespace a document, in a folder that is laid out as they name it; what
+is the reader's own (model, data, update, evaluate) is small. A comment behind a line that begins with numbers, a shape
+or a string is what the line must give, to the digits printed; so are the rows of a table in comments below it. A block
+that cannot be run is preceded by `<!-- not run: why -->` and only compiled. A block without a language holds commands,
+which are parsed and not run; one of `math` is a formula of the catalogue (`tests/test_null_levels.py` typesets it).
+`pytest -rP tests/test_readme.py` lists what was done with every block.
 
 Commands, links and paths in CONTRIBUTING are held to the same.
 """
 
-import ast
-import io
 import json
 import re
 import shlex
-import tokenize
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,63 +31,51 @@ import analyses.__main__
 import models.__main__
 import probes
 import probes.__main__
-from analyses.registry import chosen_pages
+from analyses.registry import GROUPS, chosen_pages
 from checkpoints.hub import Hub
 from probes.measuring.engines import engine_named
 from tests import small_gpt2
+from tests.documents import BLOCK, DOCUMENTS, NUMBER, ROOT, blocks, compare, compare_table, statements
 from tests.hub_server import HubServer, serving
-
-ROOT = Path(__file__).parents[1]
-README, CONTRIBUTING = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
-_BLOCK = re.compile(r"(?:^<!-- not run: (?P<why>.+?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
-_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+from tests.scorecard import ROW, counted
 
 
-@dataclass(frozen=True)
-class Block:
-    """A fenced block, the line it begins at, and why it is not run, if it says so."""
-
-    line: int
-    language: str
-    code: str
-    why_not_run: str | None
-
-    @property
-    def fate(self) -> str:
-        if self.why_not_run:
-            return f"not run: {self.why_not_run}"
-        return {"python": "run", "": "commands parsed"}.get(self.language, "")
-
-
-def blocks(text: str) -> list[Block]:
-    return [
-        Block(text[: match.start("code")].count("\n") + 1, match["language"], match["code"], match["why"])
-        for match in _BLOCK.finditer(text)
-    ]
+def with_python() -> list[str]:
+    return [name for name, text in DOCUMENTS.items() if any(block.fate == "run" for block in blocks(text))]
 
 
 def test_every_block_is_run_or_parsed_or_says_why_not():
-    for name, text in (("README.md", README), ("CONTRIBUTING.md", CONTRIBUTING)):
-        assert text.count("\n```") == 2 * len(blocks(text)), f"{name} has a block that this test does not see"
+    kinds = []
+    for name, text in DOCUMENTS.items():
+        assert len(re.findall("^```", text, re.M)) == 2 * len(blocks(text)), f"{name} has a block that is not seen here"
         for block in blocks(text):
             print(f"{name}, line {block.line}: {block.fate}")  # noqa: T201
             assert block.fate, f"{name}, line {block.line}: a block of {block.language} is neither run nor marked"
-    kinds = [block.fate for block in blocks(README)]
-    assert kinds.count("run") >= 8
+            kinds.append(block.fate)
+    assert kinds.count("run") >= 20
     assert kinds.count("commands parsed") >= 3
 
 
 # Python
 
 
+@pytest.fixture(scope="module")
+def things(tmp_path_factory) -> Path:
+    """All that the documents open, as somebody would have it."""
+    place = tmp_path_factory.mktemp("things")
+    (place / "checkpoints").mkdir()
+    (place / "checkpoints" / "reference").symlink_to(ROOT / "checkpoints" / "reference")
+    for name in ("output/checkpoint-500", "output/checkpoint-1000", "ckpts/step1000", "ckpts/step2000", "llama"):
+        small_gpt2.sharded(place / name, small_gpt2.state())
+    torch.save({"model": small_gpt2.state(), "iter_num": 7}, place / "ckpt.pt")
+    return place
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Iterator[Path]:
-    """A folder with all that the README opens, as somebody would have it; and a hub that serves what it names."""
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "reference").symlink_to(ROOT / "checkpoints" / "reference")
-    for place in ("output/checkpoint-500", "output/checkpoint-1000", "ckpts/step1000", "ckpts/step2000", "llama"):
-        small_gpt2.sharded(tmp_path / place, small_gpt2.state())
-    torch.save({"model": small_gpt2.state(), "iter_num": 7}, tmp_path / "ckpt.pt")
+def folder(things, tmp_path, monkeypatch) -> Iterator[Path]:
+    """A folder with these things, in which a document may write; and a hub that serves what it names."""
+    for thing in things.iterdir():
+        (tmp_path / thing.name).symlink_to(thing)
     published = {
         "config.json": json.dumps(small_gpt2.CONFIG.to_dict()).encode(),
         "model.safetensors": save(small_gpt2.state()),
@@ -120,82 +105,18 @@ def readers_own() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_the_python_runs_from_top_to_bottom_and_gives_what_its_comments_say(folder):
-    namespace, compared = readers_own(), []
-    for block in blocks(README):
+@pytest.mark.parametrize("name", with_python())
+def test_the_python_runs_from_top_to_bottom_and_gives_what_its_comments_say(name, folder):
+    namespace, compared, printed = readers_own(), [], 0
+    for block in blocks(DOCUMENTS[name]):
         if block.language == "python" and block.why_not_run:
-            compile(block.code, f"README.md, line {block.line}", "exec")
+            compile(block.code, f"{name}, line {block.line}", "exec")
         elif block.language == "python":
-            for line, value, comment, below in statements(block, namespace):
-                compared += compare(value, comment, f"README.md, line {line}") + compare_table(value, below, line)
-    assert len(compared) > 40  # else it is this test that no longer sees what is printed
-
-
-def statements(block: Block, namespace: dict[str, Any]) -> Iterator[tuple[int, Any, str, list[str]]]:
-    """Run a block statement by statement: line, value, the comment behind it, and those on the lines below it."""
-    comments = {
-        token.start[0]: (token.string.removeprefix("#").strip(), token.line.lstrip().startswith("#"))
-        for token in tokenize.generate_tokens(io.StringIO(block.code).readline)
-        if token.type == tokenize.COMMENT
-    }
-    for node in ast.parse(block.code).body:
-        line, source = block.line + node.lineno, ast.get_source_segment(block.code, node) or ""
-        try:
-            if isinstance(node, ast.Expr):
-                value = eval(source, namespace)
-            else:
-                exec(source, namespace)
-                value = namespace[node.targets[0].id] if _names_one(node) else None
-        except Exception as error:
-            raise AssertionError(f"README.md, line {line}: {source}\n{type(error).__name__}: {error}") from error
-        last, below = node.end_lineno or node.lineno, []
-        while comments.get(last + 1 + len(below), ("", False))[1]:
-            below.append(comments[last + 1 + len(below)][0])
-        yield line, value, comments.get(last, ("", False))[0], below
-
-
-def _names_one(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-
-
-def compare(value: Any, comment: str, where: str) -> list[str]:
-    """The numbers, shape or string that a comment begins with are those of the value; what was compared."""
-    if shape := re.match(r"\[\d+(?:, \d+)*\]", comment):
-        assert list(value.shape) == json.loads(shape[0]), f"{where}: the shape is {list(value.shape)}"
-        return [shape[0]]
-    if string := re.match(r"'[^']*'", comment):
-        assert value == string[0].strip("'"), f"{where}: it is {value!r}"
-        return [string[0]]
-    if numbers := re.match(rf"{_NUMBER}(?:, {_NUMBER})*(?![\w.])", comment):
-        printed = numbers[0].split(", ")
-        found = np.asarray(value, dtype=float).ravel()
-        as_printed = [as_text(number, text) for number, text in zip(found, printed, strict=False)]
-        assert as_printed == printed, f"{where}: it is {as_printed}"
-        return printed
-    return []
-
-
-def compare_table(value: Any, below: list[str], line: int) -> list[str]:
-    """The rows of a table in comments, the first of which names columns, are those of the value; what was compared."""
-    if not below:
-        return []
-    columns = below[0].split()
-    rows = [row.split()[: len(columns)] for row in below[1:]]
-    assert isinstance(value, pd.DataFrame), f"README.md, line {line}: a table is printed, it is {type(value)}"
-    found = [
-        [as_text(cell, text) for cell, text in zip(cells, row, strict=True)]
-        for cells, row in zip(value[columns].to_numpy().tolist(), rows, strict=True)
-    ]
-    assert found == rows, f"README.md, line {line}: it is {found}"
-    return [cell for row in rows for cell in row]
-
-
-def as_text(value: Any, like: str) -> str:
-    """A number with as many digits as the text has that it is compared with; anything else as it is."""
-    if isinstance(value, str):
-        return value
-    mantissa, e, _ = like.partition("e")
-    return f"{value:.{len(mantissa.partition('.')[2])}{e or 'f'}}"
+            printed += len(re.findall(rf"  # {NUMBER}[, ]|^# +{NUMBER} ", block.code, re.M))
+            for line, value, comment, below in statements(name, block, namespace):
+                where = f"{name}, line {line}"
+                compared += compare(value, comment, where) + compare_table(value, below, where)
+    assert len(compared) >= printed  # else it is this test that no longer sees what is printed
 
 
 @pytest.mark.parametrize(
@@ -219,13 +140,13 @@ def test_comments_that_hold_are_seen():
     assert compare(np.zeros((2, 3)), "[2, 3] kept as", "here") == ["[2, 3]"]
     assert compare(object(), "two numbers, 3 and 4", "here") == []
     table = pd.DataFrame({"step": [64.72], "kind": ["cliff"], "p_value": [9.81e-12]})
-    assert compare_table(table, ["step kind p_value", "64.7 cliff 9.8e-12  said of it"], 1) == [
+    assert compare_table(table, ["step kind p_value", "64.7 cliff 9.8e-12  said of it"], "here") == [
         "64.7",
         "cliff",
         "9.8e-12",
     ]
     with pytest.raises(AssertionError, match="it is"):
-        compare_table(table, ["step kind", "64.8 cliff"], 1)
+        compare_table(table, ["step kind", "64.8 cliff"], "here")
 
 
 # commands, names, links
@@ -235,11 +156,11 @@ def commands(text: str) -> list[str]:
     """Lines of blocks without a language, without their comments, and commands in the text."""
     shell = "".join(block.code for block in blocks(text) if not block.language and not block.why_not_run)
     lines = [line.split(" #")[0].strip() for line in shell.splitlines()]
-    inline = re.findall(r"`((?:make|probes|\S*python -m) [^`]+)`", _BLOCK.sub("", text))
+    inline = re.findall(r"`((?:make|probes|\S*python -m) [^`]+)`", BLOCK.sub("", text))
     return [line for line in [*lines, *inline] if line]
 
 
-@pytest.mark.parametrize("command", commands(README) + commands(CONTRIBUTING))
+@pytest.mark.parametrize("command", sorted({line for text in DOCUMENTS.values() for line in commands(text)}))
 def test_every_command_is_understood(command, pytestconfig):
     words = shlex.split(command)
     if words[0].endswith("python") and words[1] == "-m":
@@ -290,23 +211,35 @@ def test_a_command_that_does_not_exist_is_refused():
 
 
 def test_the_functions_in_the_table_are_there():
-    table = README[README.index("| you want | call |") :].split("\n\n")[0]
+    table = DOCUMENTS["docs/analyse.md"].split("| you want | call |")[1].split("\n\n")[0]
     names = re.findall(r"`(\w+)`", table)
     assert len(names) > 20
     assert [name for name in names if not hasattr(probes, name)] == []
 
 
 def test_the_models_in_the_table_are_those_that_can_be_trained():
-    table = README[README.index("| model | what it is | theory |") :].split("\n\n")[0]
+    table = DOCUMENTS["docs/reproduce.md"].split("| model | what it is | theory |")[1].split("\n\n")[0]
     assert re.findall(r"^\| `([\w-]+)`", table, re.M) == list(models.__main__.MODELS)
 
 
-@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
-def test_links_and_paths_lead_somewhere_and_imports_in_the_text_work(text):
-    prose = _BLOCK.sub("", text)
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", prose) if "://" not in link]
+def test_the_scorecard_counts_the_committed_verdicts():
+    assert len(ROW.findall(DOCUMENTS["README.md"])) == len(GROUPS) + 1
+    assert counted(DOCUMENTS["README.md"]) == DOCUMENTS["README.md"], "python -m tests.scorecard counts anew"
+
+
+def test_the_readme_is_a_screen_and_a_half():
+    assert len(DOCUMENTS["README.md"].splitlines()) <= 150
+    picture = ROOT / re.findall(r"!\[[^]]+\]\(([^)]+)\)", DOCUMENTS["README.md"])[0]
+    assert picture.stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_and_paths_lead_somewhere_and_imports_in_the_text_work(name):
+    prose = BLOCK.sub("", DOCUMENTS[name])
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)\)", prose) if "://" not in link]
+    assert [link for link in links if not (ROOT / name).parent.joinpath(link).exists()] == []
     paths = re.findall(r"`((?:probes|checkpoints|models|analyses|tests|benchmarks|\.ci)/[\w./]+)`", prose)
-    there = [re.sub(r"/[^/]*(NAME|PAPER).*", "", path) for path in [*links, *paths]]  # of a file to be, its folder
+    there = [re.sub(r"/[^/]*(NAME|PAPER).*", "", path) for path in paths]  # of a file to be, its folder
     assert [path for path in there if not (ROOT / path).exists()] == []
     for statement in re.findall(r"`(from [\w.]+ import [\w, ]+)`", prose):
         exec(statement, {})

@@ -1,22 +1,20 @@
 """What the gallery shows: every page of the registry, as it was drawn here or as its committed verdicts have it.
 
 A page that was drawn left `page.json` and `figure.png` in its folder. One that was not is shown by its committed
-verdicts alone, and says so: nothing is left out without a word. `reports/` beside the pages has reports on their runs.
+verdicts alone, and says so: nothing is left out without a word.
 """
 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analyses.gallery.formulas import FORMULAS, Formula
+from analyses.gallery.reports import reports_of
 from analyses.registry import GROUP_OF, GROUPS, PAPERS, paper_of
 from analyses.tools.page import Page
 from analyses.tools.verdicts import Verdict
-
-REPORTS = "reports"
-"""The folder, beside those of the pages, for reports on their runs."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,10 @@ def keep(page: Page, size: str, directory: Path) -> None:
 
 
 def gathered(directory: Path) -> list[Entry]:
-    """Every page there is, in the order of the registry: drawn under this directory, or committed."""
+    """Every page there is, in the order of the registry: drawn under this directory, or committed; with its reports."""
     committed = {entry.name: entry for group in GROUPS for entry in committed_entries(group)}
-    return [_drawn(directory, name) or committed[name] for name in GROUP_OF]
+    entries = [_drawn(directory, name) or committed[name] for name in GROUP_OF]
+    return [replace(entry, reports=reports_of(entry.name, directory)) for entry in entries]
 
 
 def committed_entries(group: str) -> list[Entry]:
@@ -86,7 +85,7 @@ def _committed(name: str, section: str) -> Entry:
     title, summary, facts, table = (part.strip() for part in section.split("\n\n", 3))
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()[2:] if line.startswith("|")]
     cells = [[cell.strip().replace("\\|", "|") for cell in row] for row in rows]
-    verdicts = [Verdict(*row[:3], row[3].strip("*"), *row[4:]) for row in cells]
+    verdicts = [Verdict(row[0], row[1], row[2], row[3].strip("*"), *row[4:]) for row in cells]
     return Entry(name, title, summary, facts.strip("*"), "", verdicts, None, None)
 
 
@@ -97,5 +96,4 @@ def _drawn(directory: Path, name: str) -> Entry | None:
     except FileNotFoundError:
         return None
     verdicts = [Verdict(**verdict) for verdict in content.pop("verdicts")]
-    reports = sorted(path.name for path in (directory / REPORTS).glob(f"{name}--*.html"))
-    return Entry(**content, verdicts=verdicts, figure=figure, reports=reports)
+    return Entry(**content, verdicts=verdicts, figure=figure)

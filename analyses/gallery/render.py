@@ -10,7 +10,8 @@ from jinja2 import Environment
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
-from analyses.gallery.entries import REPORTS, Entry
+from analyses.gallery.entries import Entry
+from analyses.gallery.reports import FOLDER
 from analyses.registry import PAPERS
 from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART
 
@@ -39,7 +40,7 @@ def write_gallery(path: Path, title: str, entries: Sequence[Entry]) -> Path:
         total=counts.total(),
         tally=", ".join(f"{counts[word]} {PLURAL[kind]}" for word, kind in KINDS.items()) + ".",
         several=len(entries) > 1,
-        reports=REPORTS,
+        reports=FOLDER,
         policy=policy(style, script),
         style=Markup(style),
         script=Markup(script),

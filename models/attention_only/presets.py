@@ -3,19 +3,24 @@
 from dataclasses import replace
 from functools import partial
 
+from models.adamw import AdamWConfig
 from models.attention_only.model import AttentionOnlyConfig, attention_only
-from models.attention_only.tasks import MarkovChains
+from models.attention_only.tasks import MarkovChains, RepeatedSubsequence
 from models.presets import Preset
 
 DEPTHS = (1, 2, 3, 4)
 QUICK = AttentionOnlyConfig()
 LARGE = AttentionOnlyConfig(n_heads=4, d_model=64, batch=64)
 MARKOV = AttentionOnlyConfig(task=MarkovChains())
+SMALL = AttentionOnlyConfig(
+    task=RepeatedSubsequence(vocabulary=32, length=41, subsequence=8, copies=3),
+    optimizer=AdamWConfig(5e-3, 0.01, (0.9, 0.99), warm_up=100),
+)
 
 
-def preset(config: AttentionOnlyConfig, cost: str, numbers: str, steps: int = 5000) -> Preset:
-    """Weights every 50 steps, and more of them early."""
-    return Preset(partial(attention_only, config), steps, checkpoints=40, cost=cost, numbers=numbers, every=50)
+def preset(config: AttentionOnlyConfig, cost: str, numbers: str, steps: int = 5000, every: int = 50) -> Preset:
+    """Weights every so many steps, and more of them early."""
+    return Preset(partial(attention_only, config), steps, checkpoints=40, cost=cost, numbers=numbers, every=every)
 
 
 PRESETS = {
@@ -23,6 +28,13 @@ PRESETS = {
         QUICK,
         "50 s a seed (one core)",
         "2 layers; in-context learning emerges at step 1700 - 2500, accuracy on repeated tokens ends at .9",
+    ),
+    "small": preset(
+        SMALL,
+        "18 s a seed (one core)",
+        "a shorter task, as in `make demo`: emergence at step 660 - 1020, accuracy ends at .93",
+        steps=2500,
+        every=20,
     ),
     "1-layer": preset(
         replace(QUICK, n_layers=1),

@@ -82,7 +82,7 @@ SUBSPACE_DRIFT = Probe(
     subspace_drift,
     "movement of the row space",
     "0 to 1",
-    "probes.subspace_drift",
+    "this project",
     reads="current, previous",
     formula=r"\sqrt{\frac{\lVert M (I - P_0) \rVert_F^2 + \lVert M_0 (I - P) \rVert_F^2}"
     r"{\lVert M \rVert_F^2 + \lVert M_0 \rVert_F^2}}",
@@ -97,7 +97,7 @@ SUBSPACE_DRIFT_PER_STEP = Probe(
     subspace_drift_per_step,
     "movement of the row space, divided by the number of steps it took",
     "1 / step",
-    "probes.subspace_drift",
+    "this project",
     reads="current, previous",
     formula=r"\mathrm{drift}\,/\,(t - t_0)",
     null="There is none: it falls with the length of the stretch, because the drift cannot exceed that of unrelated "

@@ -1,0 +1,56 @@
+"""Reports on the runs behind the pages: for each page that shows a run with circuits, one of its runs, told in full.
+
+A report goes to `reports/` beside the pages, under the name of its run, and the gallery links to it. Runs of other pages
+are told by their figures alone: many small settings, none of which stands for the page.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from analyses.registry import SIZES
+
+FOLDER = "reports"
+
+EXAMPLES = {
+    "fixed_point": "linear-icl-{size}/three-modes-N128-seed0",
+    "mode_trajectories": "linear-icl-{size}/three-modes-N128-seed0",
+    "loss_plateaus": "linear-icl-{size}/far-apart-seed0",
+    "timescale_separation": "linear-icl-{size}/far-apart-seed0",
+    "icl_emergence": "attention-only-{size}/2-layers-seed0",
+    "grokking": "modular-addition-{size}/grokking-seed0",
+}
+"""By page: one of its runs, below the folder of runs."""
+
+ALSO = {"icl_emergence": ("attention-only-small-seed0",)}
+"""By page: runs of `make demo` that show the same."""
+
+
+def write_reports(pages: Sequence[str], size: str, runs: Path, out: Path, say: Callable[[str], None]) -> None:
+    """One report for each example that was trained, unless it is there already and younger than its run."""
+    for example in dict.fromkeys(EXAMPLES[page].format(size=size) for page in pages if page in EXAMPLES):
+        if (runs / example).is_dir():
+            write_report(runs / example, out, _file(example), say)
+
+
+def write_report(run: Path, out: Path, name: str, say: Callable[[str], None]) -> Path:
+    """The report on one run; what is measured for it is kept with the reports."""
+    import probes
+
+    place = out / FOLDER / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.exists() or place.stat().st_mtime < max(file.stat().st_mtime for file in run.iterdir()):
+        say(f"report on {run.name} ...")
+        command = f"probes report {run} -o {place}"
+        probes.report(run, path=place, tables=out / FOLDER / "tables" / run.parent.name, command=command)
+    return place
+
+
+def reports_of(page: str, out: Path) -> list[str]:
+    """The reports that there are on runs of this page: names of files in `reports/`."""
+    known = [_file(EXAMPLES[page].format(size=size)) for size in SIZES] if page in EXAMPLES else []
+    known += [f"{name}.html" for name in ALSO.get(page, ())]
+    return [name for name in known if (out / FOLDER / name).is_file()]
+
+
+def _file(example: str) -> str:
+    return example.replace("/", "-") + ".html"
