@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from typer.testing import CliRunner
 
 import probes
+from probes.__main__ import app
 from probes.reporting import job
+from probes.reporting.event_data import who_moved_first
 from probes.reporting.packing import pack, unpack
+from probes.reporting.page_data import FindingData
+from probes.reporting.series_data import MOST_NUMBERS, shown_columns
 from tests.report_pages import ROOT, prepared, write_run
 
 
@@ -95,3 +100,51 @@ def test_a_page_without_its_libraries_says_what_to_install_before_any_work(monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"needs bokeh and jinja2 and matplotlib.*pip install"):
         probes.report(Path(tmp_path / "nothing"), path=tmp_path / "report.html")
+
+
+def test_the_command_writes_a_page_and_names_its_own_line(tmp_path, monkeypatch):
+    write_run(tmp_path / "run", [1, 2, 4, 8])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["probes", "report", "run", "-o", "page.html", "--detect-in", "loss"])
+    result = CliRunner().invoke(app, sys.argv[1:])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("page.html: 1.")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "probes report run -o page.html --detect-in loss" in text
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {
+        "run.audit.json",
+        "run.parquet",
+        "run.spectra.parquet",
+    }
+
+
+def test_the_command_says_what_it_cannot_open_and_which_metric_there_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["report", "nowhere"])
+    assert result.exit_code == 2
+    assert "nowhere" in result.stderr
+    write_run(tmp_path / "run", [1, 2, 4])
+    result = CliRunner().invoke(app, ["report", "run", "--detect-in", "perplexity"])
+    assert result.exit_code == 2
+    assert "no metric is called perplexity; there are loss, learning_rate" in result.stderr
+
+
+def test_long_records_are_thinned_around_their_events():
+    steps = list(range(1, 1001))
+    columns = shown_columns(steps, 8 * 288, [500.2, 731])
+    assert {0, 499, 730, 999} <= {*columns}
+    assert len(columns) * 8 * 288 <= MOST_NUMBERS + 4 * 8 * 288
+    assert np.diff(columns).max() <= 4
+    assert shown_columns(steps[:150], 8 * 288, []) == list(range(150))
+
+
+def finding(name: str, low: float, high: float) -> FindingData:
+    return FindingData(name, False, (low + high) / 2, low, high, "stage, rise", 0.5, 0.001, "row", [])
+
+
+def test_who_moved_first_is_told_only_where_stretches_do_not_overlap():
+    early, late, wide = finding("ov.norm", 100, 200), finding("loss", 300, 400), finding("qk.norm", 150, 350)
+    assert who_moved_first([early]) == "Nothing else was found at this time."
+    assert who_moved_first([late, early]) == "ov.norm (until 200) before loss (from 300)."
+    assert who_moved_first([early, wide]) == "Cannot be told from one run: the stretches overlap."
+    assert who_moved_first([wide, late, early]).endswith("1 other overlaps with it.")

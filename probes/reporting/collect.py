@@ -86,7 +86,8 @@ def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment:
         per_row = len(cube.series) + (len(SPECTRA) * MODES if one.spectra is not None else 0)
         columns = shown_columns(cube.steps, per_row * len(rows), near)
     steps = [cube.steps[column] for column in columns] if cube else _steps(one)
-    figures, not_drawn = small_figures(metrics, loss, cube, alignment)
+    brings_theory = one.run is not None and one.run.theory is not None
+    figures, not_drawn = small_figures(metrics, loss, cube, alignment, brings_theory)
     said = list(one.problems)
     if cube is not None and len(columns) < len(cube.steps):
         said.append(f"Of {len(cube.steps)} checkpoints {len(columns)} are shown; events were searched in all of them.")
@@ -173,8 +174,8 @@ def _facts(one: Looked, cube: Cube | None) -> list[tuple[str, str]]:
         layers = {(row.tower, row.layer) for row in cube.rows}
         heads = {(row.tower, row.layer, row.head) for row in cube.rows}
         circuits = list(dict.fromkeys(row.circuit for row in cube.rows))
-        what = "heads" if len(heads) > len(layers) or set(circuits) <= {"ov", "qk"} else "places"
-        facts.append(("model", f"{len(layers)} layer{'s' * (len(layers) > 1)}, {len(heads)} {what}"))
+        what = "head" if len(heads) > len(layers) or set(circuits) <= {"ov", "qk"} else "place"
+        facts.append(("model", f"{_counted(len(layers), 'layer')}, {_counted(len(heads), what)}"))
         named = ", ".join(circuits[:6]) + (f" and {len(circuits) - 6} more" if len(circuits) > 6 else "")
         facts.append(("circuits", named))
     attrs = one.table.attrs if one.table is not None else {}
@@ -187,6 +188,10 @@ def _facts(one: Looked, cube: Cube | None) -> list[tuple[str, str]]:
         if one.run.seed is not None:
             facts.append(("seed", str(one.run.seed)))
     return facts
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _attrs_said(table: pd.DataFrame | None) -> list[str]:

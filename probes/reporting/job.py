@@ -113,9 +113,11 @@ def _warnings_into(problems: list[str]) -> Iterator[None]:
         yield
     for one in caught:
         text = str(one.message)
-        if issubclass(one.category, UserWarning) and text not in problems:
+        if not issubclass(one.category, UserWarning):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        elif text not in problems:
             problems.append(text)
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+            warnings.warn(text, one.category, stacklevel=3)
 
 
 def _audited(run: Run, kept: Path | None, problems: list[str], say: Say, progress: bool) -> Audit | None:

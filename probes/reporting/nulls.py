@@ -28,7 +28,7 @@ def null_levels(run: Run, circuits: Sequence[str], series: Sequence[tuple[str, i
             continue
         for probe, component in series:
             level = _level(probe, component or 0, rows, columns, inner)
-            if np.isfinite(level):
+            if np.isfinite(level) and level > 0:  # a subspace that is the whole space is no level to hold against
                 null = Null(circuit, level, _sentence(probe, level, rows, columns, inner))
                 found.setdefault(series_name(probe, component), []).append(null)
     return found

@@ -27,6 +27,7 @@ from probes.events.compare import set_apart
 from probes.events.find import find_events
 from probes.reporting.collect import page_of
 from probes.reporting.job import Looked, Say, look_at, silent
+from probes.reporting.logged import learning_rate_name
 from probes.reporting.page import render
 from probes.theory import Alignment, Theory, align
 
@@ -121,19 +122,26 @@ def _searched(
     if not tables:
         return None, ""
     logged: dict[str, pd.DataFrame] = {}
+    left_out: dict[str, str] = {}
     for one in [*runs, *controls]:
         if one.metrics is not None and one.table is not None:
-            logged[one.name] = _chosen(one.metrics, wanted)
+            logged[one.name] = _chosen(one.metrics, wanted, left_out)
     events = find_events(tables, logged or None, controls=against or None, alpha=alpha)
+    events.attrs["notes"] += [f"{name} is not searched: {why}" for name, why in left_out.items()]
     apart = ""
     if len(tables) > 1 and len(against) > 1:
         apart = answer_apart(set_apart(tables, against))
     return events, apart
 
 
-def _chosen(metrics: pd.DataFrame, wanted: Sequence[str] | None) -> pd.DataFrame:
+def _chosen(metrics: pd.DataFrame, wanted: Sequence[str] | None, left_out: dict[str, str]) -> pd.DataFrame:
+    """The metrics that are searched: those named, or all but the learning rate, which somebody chose."""
     if wanted is None:
-        return metrics
+        rate = learning_rate_name(metrics)
+        if rate is None:
+            return metrics
+        left_out[rate] = "a change of it is an intervention, drawn below the loss"
+        return metrics.drop(columns=rate)
     unknown = [name for name in wanted if name not in metrics.columns]
     if unknown:
         raise ValueError(f"no metric is called {', '.join(unknown)}; there are {', '.join(map(str, metrics.columns))}")

@@ -19,14 +19,14 @@ _MOST_LINES = 8
 
 
 def small_figures(
-    metrics: pd.DataFrame | None, loss: str | None, cube: Cube | None, alignment: Alignment | None
+    metrics: pd.DataFrame | None, loss: str | None, cube: Cube | None, alignment: Alignment | None, brings_theory: bool
 ) -> tuple[list[Figure], list[str]]:
     """The figures there can be, and a sentence for each that cannot."""
     figures, sentences = [], []
     for name, draw in (
         ("Autocorrelation of the loss", lambda: _autocorrelation(metrics, loss)),
         ("Curvature of the norms", lambda: _norms(cube)),
-        ("Theory", lambda: _theory(alignment)),
+        ("Theory", lambda: _theory(alignment, brings_theory)),
     ):
         try:
             figures.append(draw())
@@ -44,7 +44,7 @@ def _autocorrelation(metrics: pd.DataFrame | None, loss: str | None) -> Figure:
     curve = loss_autocorrelation_curvature(pd.Series(values, at))
     x, y = (np.asarray(curve[name], dtype=np.float64) for name in ("lag", "curvature"))
     marks = _peaks(y, x)
-    sentence = f"How the autocorrelation of {loss} bends over the lag; it peaks at {_listed(marks)}."
+    sentence = f"How the autocorrelation of {loss} bends over the lag; {_listed(marks)}."
     return Figure(
         "autocorrelation",
         "Bends in the autocorrelation of the loss",
@@ -74,13 +74,15 @@ def _norms(cube: Cube | None) -> Figure:
     if not lines:
         raise ValueError("fewer than four checkpoints after step 0 have norms")
     left = f" {len(circuits) - _MOST_LINES} other circuits are not drawn." if len(circuits) > _MOST_LINES else ""
-    sentence = f"How the mean norm over heads bends over ln(step); it peaks at {_listed(marks)}, somewhat early.{left}"
+    early = " A mode is learned somewhat after such a peak." if marks else ""
+    sentence = f"How the mean norm over heads bends over ln(step); {_listed(marks)}.{early}{left}"
     return Figure("norm_curvature", "Bends in the norms", sentence, "d²‖M‖ / d(ln step)²", lines, marks)
 
 
-def _theory(alignment: Alignment | None) -> Figure:
+def _theory(alignment: Alignment | None, brings_theory: bool) -> Figure:
     if alignment is None:
-        raise ValueError("no theory was given; probes.report(run, theory=...) lays one over the run")
+        why = "the run says how a theory reads its weights, but none" if brings_theory else "none"
+        raise ValueError(f"{why} was given; probes.report(run, theory=...) lays one over the run")
     lines: list[Line] = []
     modes = alignment.modes["mode"].tolist()
     for mode in modes[: _MOST_LINES // 2]:
@@ -113,4 +115,4 @@ def _peaks(values: np.ndarray, at: np.ndarray) -> list[tuple[float, str]]:
 
 def _listed(marks: Sequence[tuple[float, str]]) -> str:
     steps = [f"{step:,.0f}" for step in sorted(step for step, _ in marks)]
-    return ", ".join(steps) if steps else "no step"
+    return f"it peaks at {', '.join(steps)}" if steps else "it has no peak"

@@ -81,7 +81,8 @@ function sayCurves(probe, circuit, others, level, null_) {
   let said = known.length
     ? `${rowName(row)} goes from ${numberText(known[0])} to ${numberText(known[known.length - 1])}. `
     : `${rowName(row)} has no number at any checkpoint: ${whyMissing(state.probe, row, 0)}. `;
-  said += `Grey: the middle eight tenths of the ${rowsOf(circuit).length} ${circuit} rows, with their median. `;
+  const crowd = rowsOf(circuit).length;
+  if (crowd > 1) said += `Grey: the middle eight tenths of the ${crowd} ${circuit} rows, with their median. `;
   if (others.length) said += `Coloured bands: the same of ${others.map((one) => shortened(one.run, 40)).join(", ")}. `;
   if (null_) said += `By chance: ${null_.sentence}${level ? " (dotted)" : ""}`;
   put("curves-said", said);

@@ -72,6 +72,7 @@ function numberText(value) {
   if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(2).replace("e+", "e");
   return String(Number(value.toPrecision(4)));
 }
+const counted = (count, what) => `${count.toLocaleString("en-US")} ${what}${count === 1 ? "" : "s"}`;
 const stepText = (step) => Math.round(step).toLocaleString("en-US");
 
 // Checkpoints stand side by side in the map: where a step lies between them.

@@ -83,6 +83,7 @@ function sayGrid(rows, valueOf, isChange) {
   const known = rows.filter((row) => Number.isFinite(valueOf(row))).sort((a, b) => valueOf(b) - valueOf(a));
   if (!known.length) return put("grid-said", "No head has a number here.");
   const [top, bottom] = [known[0], known[known.length - 1]];
+  if (known.length === 1) return put("grid-said", `${rowName(top)}: ${numberText(valueOf(top))}.`);
   const what = isChange ? "Largest rise" : "Largest";
   put("grid-said", `${what} in ${rowName(top)}: ${numberText(valueOf(top))}; ${isChange ? "largest fall or least rise" : "smallest"} in `
     + `${rowName(bottom)}: ${numberText(valueOf(bottom))}. ${rows.length - known.length ? `${rows.length - known.length} without a number.` : ""}`);

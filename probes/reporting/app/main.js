@@ -94,7 +94,7 @@ function listenToKeys() {
 // "Show it": the event's probe and circuit, its step, its heads.
 function showEvent(number) {
   const event = run.events.find((one) => one.number === number);
-  const changes = { column: nearestColumn(event.step) };
+  const changes = { column: soundColumn(event.step) };
   if (event.series !== null) {
     Object.assign(changes, { probe: event.series, circuit: event.circuit, pins: event.rows.slice(0, PINS) });
     if (event.rows.length) changes.row = event.rows[0];
@@ -147,7 +147,10 @@ async function start() {
   }
   redraw();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  matchMedia("print").addEventListener("change", redraw);
+  matchMedia("print").addEventListener("change", (event) => {
+    if (event.matches) for (const one of document.querySelectorAll("details")) one.open = true;   // paper cannot be clicked
+    redraw();
+  });
   performance.mark("ready");
   document.documentElement.dataset.ready = "yes";   // for whoever waits until the page can be used
 }

@@ -20,12 +20,6 @@ function rowOrder(probe) {
   }
   return rows;
 }
-function spread(values) {
-  let low = Infinity, high = -Infinity;
-  for (const one of values) if (one === one) { low = Math.min(low, one); high = Math.max(high, one); }
-  return high >= low ? high - low : -1;
-}
-
 function zScores(values) {
   let count = 0, sum = 0, squares = 0;
   for (const one of values) if (one === one) { count++; sum += one; }
@@ -145,10 +139,10 @@ function sayMap(probe) {
   put("map-legend", ...legend);
   put("meaning", `${seriesTitle(probe)}: ${probe.meaning}`);
   const orders = { layer: "by layer", event: "by the step of the first event they take part in", change: "by how far they moved, the most first" };
-  let said = `${order.length} rows ${orders[state.order]}, ${steps.length} checkpoints. `;
+  let said = `${counted(order.length, "row")} ${orders[state.order]}, ${counted(steps.length, "checkpoint")}. `;
   const refused = Object.entries(probe.not_searched);
   if (hatched === steps.length) said += `Nothing here could be searched${refused.length ? `: ${refused[0][1]}` : ""}.`;
-  else if (hatched) said += `${hatched} checkpoints could not be searched for events of this probe.`;
+  else if (hatched) said += `${counted(hatched, "checkpoint")} could not be searched for events of this probe.`;
   put("map-said", said);
 }
 

@@ -6,16 +6,33 @@ const inWeights = run.events.filter((event) => event.series !== null);
 const weight = (event) => 2 * event.headline + event.findings.some((one) => one.is_metric);
 const first = [...inWeights].sort((a, b) => weight(b) - weight(a) || a.q_value - b.q_value)[0];
 
-// How the page opens: at its first event, with the heads that take part.
+// How far a curve moves, from its lowest to its highest number.
+function spread(values) {
+  let low = Infinity, high = -Infinity;
+  for (const one of values) if (one === one) { low = Math.min(low, one); high = Math.max(high, one); }
+  return high >= low ? high - low : -1;
+}
+// Without an event in the weights: the rows of the first circuit that moved most.
+function mostMoved(count) {
+  const rows = run.rows.map((_, n) => n).filter((n) => run.rows[n].circuit === circuits[0]);
+  const size = new Map(rows.map((row) => [row, spread(series[0].values.row(row))]));
+  return rows.sort((a, b) => size.get(b) - size.get(a) || a - b).slice(0, count);
+}
+
+// The checkpoint nearest to a step among those that the audit did not condemn.
+const soundColumn = (step) => steps.reduce((best, one, i) => (one in run.condemned ? best
+  : best === null || Math.abs(one - step) < Math.abs(steps[best] - step) ? i : best), null) ?? nearestColumn(step);
+
+// How the page opens: at the event above, with the heads that take part.
 const opening = () => ({
   probe: first ? first.series : 0,
   circuit: first ? first.circuit : circuits[0] ?? "",
   order: "layer",
   scale: "raw",
-  column: first ? nearestColumn(first.step) : Math.max(0, steps.length - 1),
+  column: run.events.length ? soundColumn((first ?? run.events[0]).step) : soundColumn(steps[steps.length - 1]),
   from: null,
-  pins: first ? first.rows.slice(0, 4) : run.rows.length ? [0] : [],
-  row: first && first.rows.length ? first.rows[0] : 0,
+  pins: first ? first.rows.slice(0, 4) : mostMoved(3),
+  row: first && first.rows.length ? first.rows[0] : mostMoved(1)[0],
 });
 
 // By names and steps rather than places, so that a link still fits when the report is made anew.
