@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help rooms demo test test-fast test-lowest lint bench figures clean
+.PHONY: help rooms demo test test-fast test-lowest fuzz kills lint bench figures clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -52,6 +52,12 @@ test-lowest:  ## the mathematics, tables and runs with the lowest versions that 
 	.venv-lowest/bin/python -m pytest -o addopts='-q --strict-markers' tests/test_find_transitions.py tests/test_series.py \
 		tests/test_tables.py tests/test_towers_and_stages.py tests/test_run_directory.py tests/test_spectra.py tests/test_grams.py
 	.venv-lowest/bin/probes list
+
+fuzz: $(READY)  ## three minutes of changed files and answers of every format: right data or an error that names the file
+	$(BIN)/python -m tests.fuzz --seconds 180
+
+kills: $(READY)  ## kill everything that writes at random moments, 50 times each: it must go on to the same result
+	$(BIN)/python -m tests.kills --kills 50
 
 rooms: $(READY)  ## who imports whom inside probes, room by room
 	$(BIN)/python -m tests.import_graph

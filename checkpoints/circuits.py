@@ -178,7 +178,7 @@ def _term(description: Any, where: str) -> Term:
 
 
 def _parsed(pattern: Any, where: str) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
-    if not isinstance(pattern, str) or pattern.count("->") != 1:
+    if not isinstance(pattern, str) or pattern.count("->") != 1 or len(pattern) > 1000:
         raise ValueError(f'{where}: text of the form "axes, axes -> layer head rows columns" is expected')
     before, after = pattern.split("->")
     inputs = tuple(tuple(given.split()) for given in before.split(","))
@@ -188,7 +188,7 @@ def _parsed(pattern: Any, where: str) -> tuple[tuple[Axes, ...], tuple[Axes, ...
     outcome = tuple(() if group == "1" else tuple(group.strip("()").split()) for group in groups)
     for axis in (axis for axes in (*inputs, *outcome) for axis in axes):
         if not _AXIS.fullmatch(axis):
-            raise ValueError(f"{where}: {axis!r} cannot be the name of an axis, letters and digits are expected")
+            raise ValueError(f"{where}: {_shown(axis)} cannot be the name of an axis, letters and digits are expected")
     if any(group != "1" and not axes for group, axes in zip(groups, outcome, strict=True)):
         raise ValueError(f"{where}: an axis of length 1 is written 1")
     return inputs, outcome
@@ -226,7 +226,7 @@ def _in_pattern(group: Axes) -> str:
 
 def _stored(where: str, tensors: Tensors, name: str) -> Tensor:
     if name not in tensors:
-        raise ValueError(f"{where}: there is no tensor {name!r}; there are {abridged(list(tensors))}")
+        raise ValueError(f"{where}: there is no tensor {_shown(name)}; there are {abridged(list(tensors))}")
     return tensors[name]
 
 

@@ -26,7 +26,10 @@ put into names."""
 
 
 class WeightsError(ValueError):
-    """A file of weights that cannot or must not be read; the message names it."""
+    """A file of weights that cannot or must not be read; the message names it, and is short whatever it quotes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if len(message) <= 2000 else f"{message[:1500]} ... {message[-300:]}")
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ def without_wrappers(name: str) -> str:
 
 
 def abridged(items: list, most: int = 8) -> str:
-    """A list for a message: the first few and the last."""
-    if len(items) <= most:
-        return ", ".join(map(str, items)) or "nothing"
-    return ", ".join(map(str, [*items[: most - 1], "...", items[-1]]))
+    """A list for a message: the first few and the last, none of them longer than a line."""
+    texts = [text if len(text := str(item)) <= 200 else f"{text[:200]}..." for item in items[: most - 1]]
+    if len(items) >= most:
+        texts += ["..."] * (len(items) > most) + [str(items[-1])[:200]]
+    return ", ".join(texts) or "nothing"

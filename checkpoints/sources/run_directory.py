@@ -13,6 +13,16 @@ from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run, metrics_table
 from checkpoints.sources.folder import open_file
 
+_KINDS: tuple[tuple[str, Any, str], ...] = (
+    ("name", str, "a text"),
+    ("family", str, "a text"),
+    ("seed", int | None, "a whole number or null"),
+    ("config", dict, "a table"),
+    ("theory", dict | None, "a table or null"),
+    ("packages", dict, "a table"),
+)
+"""What must stand under the names of run.json."""
+
 
 def find(path: Place) -> Run | None:
     """The run that a directory holds, None if it is not a run directory."""
@@ -47,16 +57,36 @@ def metric_lines(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
     """The whole lines of a metrics file, as text and as scalars. A last line cut short is left out."""
     if not file.exists():
         return
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith("\n"):
+    with file.open("rb") as lines:
+        for number, content in enumerate(lines, start=1):
+            if not content.endswith(b"\n"):
                 return
             try:
-                scalars = json.loads(line)
-                scalars["step"] = int(scalars["step"])
-            except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"{file}, line {number}: not a line of metrics ({error})") from None
+                line = content.decode()
+                scalars = _scalars(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise ValueError(
+                    f"{file}, line {number}: not a line of metrics ({str(error)[:200]}). Mend or remove the line"
+                ) from None
             yield line, scalars
+
+
+def _scalars(row: Any) -> dict[str, Any]:
+    """What a line says, as floats by name and the step; raises ValueError where it is something else."""
+    step = row.get("step") if isinstance(row, dict) else None
+    if type(step) is not int or not 0 <= step < 2**62:
+        raise ValueError(f'"step" is {str(step)[:40]!r}, a whole number is expected')
+    odd = [key for key, value in row.items() if value is not None and type(value) not in (int, float)]
+    if odd:
+        raise ValueError(f"{odd[0][:40]!r} is {str(row[odd[0]])[:40]!r}, a number or null is expected")
+    return {key: value if key == "step" else _as_float(value) for key, value in row.items()}
+
+
+def _as_float(value: float | None) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except OverflowError:
+        raise ValueError("a number is too large for a float") from None
 
 
 def read_description(path: Place) -> dict[str, Any]:
@@ -83,6 +113,9 @@ def read_description(path: Place) -> dict[str, Any]:
     missing = [key for key in ("name", "family", "seed", "config", "theory", "packages") if key not in description]
     if missing:
         raise ValueError(f"{file} lacks {', '.join(missing)}")
+    for key, kind, expected in _KINDS:
+        if not isinstance(description[key], kind):
+            raise ValueError(f'{file}: "{key}" is {str(description[key])[:100]!r}, {expected} is expected')
     circuits = description.setdefault("circuits", None)
     if circuits is not None and not (isinstance(circuits, dict) and circuits):
         raise ValueError(f'{file}: "circuits" is {circuits!r}, descriptions by name or null is expected')

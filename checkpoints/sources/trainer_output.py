@@ -51,29 +51,44 @@ def _beside(path: Place, folders: set[Place]) -> tuple[str, ...]:
 
 def global_step(folder: Place) -> int | None:
     """The step that the Trainer recorded in this checkpoint."""
-    return _state(folder).get("global_step") if (folder / STATE_FILE).is_file() else None
+    if not (folder / STATE_FILE).is_file():
+        return None
+    step = _state(folder).get("global_step")
+    if step is not None and (type(step) is not int or step < 0):
+        raise ValueError(f"{folder / STATE_FILE}: global_step is {str(step)[:40]!r}, a whole number is expected")
+    return step
 
 
 def read_metrics(path: Place, folders: list[Place]) -> pd.DataFrame:
     """The log of the latest checkpoint that has one: it repeats those of the earlier ones. Else what lies beside."""
     for folder in reversed(folders):
         if (folder / STATE_FILE).is_file():
-            history = _state(folder).get("log_history", [])
+            history = _state(folder).get("log_history") or []
+            if not isinstance(history, list):
+                raise ValueError(f"{folder / STATE_FILE}: log_history is no list of what was logged")
             if history:
-                return metrics_table((int(entry["step"]), _numbers(entry)) for entry in history)
+                return metrics_table(_logged(entry, folder / STATE_FILE) for entry in history)
     return metrics_beside(path, "step")()
 
 
-def _numbers(entry: dict[str, Any]) -> dict[str, float]:
-    return {key: float(value) for key, value in entry.items() if isinstance(value, int | float) and key != "step"}
+def _logged(entry: Any, file: Place) -> tuple[int, dict[str, float]]:
+    """One entry of the log: its step and its numbers. What is no number (a text, a list) is not a metric."""
+    step = entry.get("step") if isinstance(entry, dict) else None
+    if isinstance(step, bool) or not isinstance(step, int | float) or step % 1 or not 0 <= step < 2**62:
+        raise ValueError(f"{file}: an entry of log_history has {str(step)[:40]!r} for its step: {str(entry)[:100]}")
+    numbers = {key: value for key, value in entry.items() if isinstance(value, int | float) and key != "step"}
+    try:
+        return int(step), {key: float(value) for key, value in numbers.items()}
+    except OverflowError:
+        raise ValueError(f"{file}: step {step} logs a number that is too large for a float") from None
 
 
 def _state(folder: Place) -> dict[str, Any]:
     file = folder / STATE_FILE
     try:
         state = json.loads(file.read_text(encoding="utf-8"), parse_constant=lambda _: math.nan)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not JSON: {str(error)[:200]}. Copy it again or delete it") from None
     if not isinstance(state, dict):
         raise ValueError(f"{file} is not a Trainer's state")
     return state

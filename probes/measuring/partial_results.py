@@ -84,7 +84,7 @@ class PartialResults:
             return None
         try:
             return Audit.from_json(kept["audit"]) if kept["identity"] == self.identity else None
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             _set_aside(file, f"it is no audit ({error!r})")
             return None
 

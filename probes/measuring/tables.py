@@ -117,7 +117,7 @@ def write_arrow(content: pa.Table, path: str | Path, attrs: Mapping[Any, Any]) -
     content = content.replace_schema_metadata({_KEY: json.dumps(dict(attrs), default=str).encode()})
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        pq.write_table(content, temporary, compression="zstd")
+        pq.write_table(content, temporary, compression="zstd", write_page_checksum=True)
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -127,21 +127,26 @@ def write_arrow(content: pa.Table, path: str | Path, attrs: Mapping[Any, Any]) -
 def read_table(path: str | Path) -> pd.DataFrame:
     """A table that `write_table` wrote, with its attrs."""
     content = read_arrow(path, keep_attrs=True)
-    return from_arrow(content, json.loads((content.schema.metadata or {}).get(_KEY, b"{}")))
+    try:
+        attrs = json.loads((content.schema.metadata or {}).get(_KEY, b"{}"))
+        return from_arrow(content, dict(attrs))
+    except (ValueError, TypeError, RecursionError, pa.ArrowException) as error:
+        raise ValueError(f"{path} is damaged: {str(error)[:200]}. Copy it again, or measure again") from None
 
 
 def read_arrow(path: str | Path, *, keep_attrs: bool = False) -> pa.Table:
     """The same as Arrow has it, by default without the attrs."""
     try:
-        content = pq.read_table(path)
+        content = pq.read_table(path, page_checksum_verification=True)
+        names = content.column_names
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path} is not a parquet file: {error}") from None
-    missing = [name for name in COLUMNS if name not in content.column_names]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a parquet file, or damaged: {str(error)[:300]}") from None
+    missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise ValueError(f"{path} is not a table of probes: it lacks {', '.join(missing)}")
-    content = content.select(columns_of(content.column_names))
+    content = content.select(columns_of(names))
     return content if keep_attrs else content.replace_schema_metadata(None)
 
 

@@ -34,7 +34,7 @@ class Metrics:
             scalars = json.loads(line)
             step = int(scalars.pop("step"))
             numbers = {name: math.nan if value is None else float(value) for name, value in scalars.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             self.damaged += 1
             return
         self.add(step, numbers)

@@ -19,7 +19,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     rows = []
     for row in verdicts(asked.names or (CONFIG_MAPPING if asked.all else MODELS)):
-        print(f"{row.architecture} | {row.status} | {row.towers} | {row.circuits} | {row.last}", flush=True)  # noqa: T201
+        print(f"{row.architecture} | {row.status} | {row.towers} | {row.circuits} | {row.last}", flush=True)
         rows.append(row)
     if not asked.names and not asked.all:
         DOCUMENT.parent.mkdir(exist_ok=True)

@@ -1,7 +1,9 @@
 """One file, folder or DataFrame of metrics, of any of the kinds that people have."""
 
+import io
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,12 @@ def _read(source: Metrics, unit: str) -> pd.DataFrame:
         if unit != "step" and unit != "number":
             raise NoStepsError(f"{path} is by steps, and the run counts {unit}s: its metrics cannot be put beside it")
         return read_events(files)
-    return as_metrics(table_in(path), str(path), unit)
+    try:
+        return as_metrics(table_in(path), str(path), unit)
+    except (ValueError, TypeError, OverflowError) as error:  # pandas does not know which file it was
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path} cannot be read as metrics: {str(error)[:200]}") from None
 
 
 def event_files(folder: Place) -> list[Place]:
@@ -52,33 +59,60 @@ def table_in(path: Place) -> pd.DataFrame:
     """A file as a table of whatever is in it."""
     if path.suffix in (".csv", ".tsv"):
         try:
-            with path.open("rb") as file:
-                return pd.read_csv(file, sep="\t" if path.suffix == ".tsv" else ",", low_memory=False)
-        except (ValueError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a table: {error}") from None
+            content = io.BytesIO(_whole_lines(path))
+            return pd.read_csv(content, sep="\t" if path.suffix == ".tsv" else ",", low_memory=False)
+        except ValueError as error:
+            raise ValueError(f"{path} is not a table: {str(error)[:300]}") from None
     if path.suffix in (".jsonl", ".ndjson"):
         return pd.DataFrame(_lines(path))
     if path.suffix == ".json":
         return pd.DataFrame(_rows(path))
     if path.suffix == ".parquet":
-        with path.open("rb") as file:
-            return pd.read_parquet(file)
+        return _parquet(path)
     raise ValueError(
         f"metrics: {path} has none of the endings {', '.join(ENDINGS)}, and is no event file of TensorBoard"
     )
 
 
+def _whole_lines(path: Place) -> bytes:
+    """The lines that have an end: the last number of one that has none may be cut short, and still be a number."""
+    content = path.read_bytes()
+    whole, _, rest = content.rpartition(b"\n")
+    if not rest or content.endswith(b"\r"):
+        return content
+    warnings.warn(
+        f"{path}: its last line has no end and is left out, for it may have been cut short: {rest[:60]!r}", stacklevel=2
+    )
+    return whole + b"\n"
+
+
+def _parquet(path: Place) -> pd.DataFrame:
+    """A parquet file, by pyarrow, which raises all kinds of errors on a damaged one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            return pq.read_table(file, page_checksum_verification=True).to_pandas()
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path} is not a table: {str(error)[:200]}. Copy it again") from None
+
+
 def _lines(path: Place) -> list[dict[str, Any]]:
     """JSON lines; a last one cut short is left out."""
     rows = []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text: {error}") from None
+    lines = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line, parse_constant=_not_finite)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
-            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+            raise ValueError(f"{path}, line {number}: not JSON ({str(error)[:200]})") from None
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: {line[:40]!r} is not a table of scalars")
         rows.append(row)
@@ -89,8 +123,8 @@ def _rows(path: Place) -> list[dict[str, Any]]:
     """A JSON list of rows, or what the Hugging Face Trainer keeps under log_history."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {str(error)[:200]}") from None
     rows = content.get("log_history") if isinstance(content, dict) else content
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path} is neither a list of rows nor a Trainer's state with log_history")

@@ -78,18 +78,33 @@ def _by_step(table: pd.DataFrame, label: str, unit: str) -> pd.DataFrame:
     is_known = np.isfinite(steps)
     if not is_known.any():
         raise NoStepsError(f"{label}: column {column!r} holds no numbers, steps are expected")
+    if not is_known.all():
+        _say(f"{label}: {(~is_known).sum()} rows are left out, since column {column!r} says no step there")
     if unit == "epoch":
         steps = np.ceil(steps)  # epoch 0.5 belongs to the one that ends at 1
     broken = steps[is_known & (steps % 1 != 0)]
     if len(broken):
         raise NoStepsError(f"{label}: column {column!r} holds {broken[0]}; whole numbers are expected for steps")
+    beyond = steps[is_known & (np.abs(steps) > 2**53)]
+    if len(beyond):
+        raise NoStepsError(f"{label}: column {column!r} holds {beyond[0]:.6g}, which no run has made in steps")
     index = pd.Index(steps[is_known].astype("int64"), name="step")
     return _numbers(rest, label).loc[is_known].set_axis(index, axis=0)
 
 
 def _as_numbers(values: pd.Series | pd.Index) -> np.ndarray:
     """What can be read as a number, NaN for the rest."""
-    return np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
+    try:
+        return np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
+    except (OverflowError, TypeError):  # a whole number beyond all floats, a list or a table among them
+        return np.asarray(pd.to_numeric(values.map(_as_number), errors="coerce"), dtype=np.float64)
+
+
+def _as_number(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, int | float | str) else np.nan
+    except (OverflowError, ValueError):
+        return np.nan
 
 
 def _step_column(table: pd.DataFrame, label: str, unit: str) -> str | None:

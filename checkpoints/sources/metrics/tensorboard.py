@@ -17,6 +17,12 @@ from checkpoints.remote_path import Place
 from checkpoints.run import metrics_table
 
 Field = tuple[int, int | bytes]
+
+
+class _NoEventError(Exception):
+    """A record that is no event."""
+
+
 _FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
 _CRC: list[int] = []
 
@@ -44,7 +50,10 @@ def read_events(files: list[Place]) -> pd.DataFrame:
 def scalars(file: Place) -> Iterator[tuple[int, str, float]]:
     """Step, tag and value of every scalar in a file."""
     for record, is_intact in records(file):
-        found = list(_scalars_of(record))
+        try:
+            found = list(_scalars_of(record))
+        except _NoEventError as error:
+            raise ValueError(f"{file} is damaged: {error}. Copy it again") from None
         if found and not is_intact():
             raise ValueError(f"{file} is damaged: the checksum of an event does not match. Copy it again")
         yield from found
@@ -102,11 +111,16 @@ def _value(content: bytes) -> tuple[str, float | None]:
         if isinstance(value, int):
             continue
         if number == 1:
-            tag = bytes(value).decode(errors="replace")
-        elif number == 2:
+            try:
+                tag = value.decode()
+            except UnicodeDecodeError:
+                raise _NoEventError("the name of a scalar is not text") from None
+        elif number == 2 and len(value) == 4:
             (scalar,) = struct.unpack("<f", value)
         elif number == 8:
             scalar = _scalar_tensor(value)
+    if scalar is not None and not tag:
+        raise _NoEventError("a scalar has no name")
     return tag, scalar
 
 
@@ -126,7 +140,7 @@ def _scalar_tensor(content: bytes) -> float | None:
 
 
 def _fields(content: bytes | memoryview) -> Iterator[Field]:
-    """Numbers and values of the fields of a protocol buffer; what is cut short is not given."""
+    """Numbers and values of the fields of a protocol buffer; raises where it is none, or cut short."""
     place = 0
     while place < len(content):
         key, place = _varint(content, place)
@@ -139,18 +153,25 @@ def _fields(content: bytes | memoryview) -> Iterator[Field]:
             elif kind in (1, 5):
                 length = 8 if kind == 1 else 4
             else:
-                return
+                raise _NoEventError("a record is no protocol buffer")
             value = bytes(content[place : place + length])
+            if length < 0 or len(value) < length:
+                raise _NoEventError("a field reaches over the end of its record")
             place += length
+        if not key >> 3:
+            raise _NoEventError("a record is no protocol buffer")
         yield key >> 3, value
 
 
 def _varint(content: bytes | memoryview, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while place < len(content):
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(content):
+            break
         byte = content[place]
         value |= (byte & 0x7F) << shift
-        shift, place = shift + 7, place + 1
+        place += 1
         if byte < 0x80:
-            break
-    return value - (1 << 64) if value >= 1 << 63 else value, place
+            value &= (1 << 64) - 1
+            return value - (1 << 64) if value >= 1 << 63 else value, place
+    raise _NoEventError("a number in a record has no end")

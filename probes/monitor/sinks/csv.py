@@ -80,7 +80,7 @@ class CSV(RowsAsCSV):
 
 def csv_lines(path: Path, columns: list[str], step: str) -> Lines:
     """A CSV file with these columns, one of which is the step."""
-    return Lines(path, _column(columns.index(step)), as_csv([columns]))
+    return Lines(path, _column(columns.index(step), len(columns)), as_csv([columns]))
 
 
 def table_as_csv(table: pd.DataFrame) -> str:
@@ -105,6 +105,13 @@ def _field(value: Any) -> Any:
     return "" if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _column(number: int) -> Callable[[str], int]:
-    """Reads the step of a line, which is in the column of this number."""
-    return lambda line: int(next(csv.reader([line]))[number])
+def _column(number: int, count: int) -> Callable[[str], int]:
+    """Reads the step of a line, which is in the column of this number, of so many."""
+
+    def step(line: str) -> int:
+        fields = next(csv.reader([line]), [])
+        if len(fields) != count:
+            raise ValueError(f"{len(fields)} fields, {count} are expected")
+        return int(fields[number])
+
+    return step

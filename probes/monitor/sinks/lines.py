@@ -33,7 +33,10 @@ class Lines:
 
     def begin(self, step: int) -> None:
         """Keep what an earlier process wrote of the steps before this one: the rest comes again."""
-        there = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        try:
+            there = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.path} is damaged, it is not text ({error}). Move it away") from None
         lines = [line for line in there.splitlines(keepends=True) if line.endswith("\n")]
         if self.header and lines and lines.pop(0) != self.header:
             raise ValueError(f"{self.path} is not ours: its first line should be {self.header.strip()!r}. Move it away")

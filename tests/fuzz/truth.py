@@ -1,0 +1,153 @@
+"""What makes data right: what the format's own library reads of the same bytes, or else what the file says."""
+
+import csv
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tests.fuzz import corpus
+
+
+def same_tensors(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """Whatever both have is equal, bit by bit."""
+    for name, tensor in found.items():
+        if name in expected:
+            theirs = expected[name].detach()
+            assert tensor.shape == theirs.shape, f"{name} is {tuple(tensor.shape)}, the library says {theirs.shape}"
+            assert tensor.dtype == theirs.dtype, f"{name} is {tensor.dtype}, the library says {theirs.dtype}"
+            raw = [one.contiguous().reshape(-1).view(torch.uint8) for one in (tensor, theirs) if one.numel()]
+            assert not raw or torch.equal(*raw), f"{name} is not what the library reads"
+
+
+def as_torch_reads(folder: Path, found: dict[str, torch.Tensor]) -> None:
+    """Against torch.load, where torch takes the file at all."""
+    try:
+        content = torch.load(folder / "model.pt", weights_only=True)
+    except Exception:
+        return
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        same_tensors(found, {k: v for k, v in content["model"].items() if isinstance(v, torch.Tensor)})
+
+
+def as_saved(folder: Path, found: dict[str, torch.Tensor]) -> None:
+    """Against what was saved: nothing that was changed can have been read."""
+    same_tensors(found, corpus.STATE)
+
+
+def as_safetensors_reads(folder: Path, found: dict[str, torch.Tensor]) -> None:
+    """Against the format's own library."""
+    from safetensors.torch import load
+
+    same_tensors(found, load((folder / "model.safetensors").read_bytes()))
+
+
+def as_numpy_reads(folder: Path, found: dict[str, torch.Tensor]) -> None:
+    """Against numpy.load, where numpy takes the file at all."""
+    try:
+        with np.load(folder / "model.npz") as arrays:
+            theirs = {name: torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays.files}
+    except Exception:
+        return
+    same_tensors(found, {name: tensor.reshape(found[name].shape) for name, tensor in theirs.items() if name in found})
+
+
+def nothing_new(found: pd.DataFrame, rows: list[dict]) -> None:
+    """Every number stands in the file, in a row of its step, under its name."""
+    there: dict[tuple[float, str], set[float]] = {}
+    for row in rows:
+        values = {str(key): number(value) for key, value in row.items() if key is not None}
+        steps = {value for key, value in values.items() if "step" in key.lower() or key.lower() in STEPS}
+        for key, value in values.items():
+            for step in steps:
+                for name in (key.strip(), key.removeprefix("run 1 - ").strip()):
+                    there.setdefault((step, name), set()).add(value)
+    for name in filter(str.strip, map(str, found.columns)):
+        for step, value in zip(found.index.to_numpy(), found[name].to_numpy(), strict=True):
+            if math.isfinite(value):
+                known = there.get((float(step), name.strip()), set())
+                assert float(value) in known, f"{name} at step {step} is {value}; in the file it is {known}"
+
+
+STEPS = ("iteration", "iter", "update", "batch")
+
+
+def number(value: Any) -> float:
+    """What a field says, as a number; NaN where it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def json_rows(content: bytes) -> list[dict]:
+    """Rows of a JSON list, or of what a Trainer keeps."""
+    tree = json.loads(content)
+    return tree if isinstance(tree, list) else tree["log_history"]
+
+
+def json_lines(content: bytes) -> list[dict]:
+    """Rows of JSON lines; what is none is left to the reader."""
+    rows = []
+    for line in content.decode("utf-8", "replace").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def csv_rows(content: bytes) -> list[dict] | None:
+    """Rows of a table with fields between commas or tabs; nothing is said of lines that end in half."""
+    if b"\r" in content:
+        return None
+    text = content.decode("utf-8", "replace").replace("\0", "")
+    between = "\t" if "\t" in text else ","
+    rows = list(csv.reader(text.splitlines(), delimiter=between))
+    return [dict(zip([field.strip() for field in rows[0]], row, strict=False)) for row in rows[1:]] if rows else []
+
+
+def event_rows(content: bytes) -> list[dict] | None:
+    """Scalars as TensorBoard's own classes read the events."""
+    from google.protobuf.message import DecodeError
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.util.tensor_util import make_ndarray
+
+    rows, at = [], 0
+    while at + 16 <= len(content):
+        (length,) = struct.unpack("<Q", content[at : at + 8])
+        try:
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+        except DecodeError:  # what TensorBoard does not take at all says nothing about what is in it
+            return None
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                rows.append({"step": event.step, value.tag: value.simple_value})
+            elif value.HasField("tensor"):
+                try:
+                    rows.append({"step": event.step, value.tag: make_ndarray(value.tensor).item()})
+                except Exception:
+                    continue
+        at += 16 + length
+    return rows
+
+
+def whole_steps(folder: Path, found: Any) -> None:
+    """What a Trainer records as a step is a whole number or nothing."""
+    assert all(step is None or (type(step) is int and step >= 0) for step in found[1]), f"recorded steps {found[1]}"
+
+
+def as_measured(folder: Path, found: pd.DataFrame) -> None:
+    """Against the measurement that was not interrupted."""
+    pd.testing.assert_frame_equal(found, corpus.measured_run()[1])
+
+
+def told_once(folder: Path, found: pd.DataFrame) -> None:
+    """What it was told is there, once."""
+    later = found.loc[found["step"] >= 15]
+    assert later["step"].to_list() == [*range(15, 30)], f"steps are {later['step'].to_list()}"
