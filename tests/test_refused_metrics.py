@@ -143,6 +143,15 @@ def test_the_last_line_of_a_table_that_was_cut_short_is_left_out_and_said(tmp_pa
         assert read_metrics(tmp_path / "m.csv")["loss"].to_dict() == {1: 0.5}
 
 
+def test_rows_longer_than_the_header_are_refused_and_not_moved_by_a_column(tmp_path):
+    """pandas would take the first column for an index: the loss for the step, the rate for the loss."""
+    (tmp_path / "m.csv").write_text("step,loss,lr\n0,1.0,0.5,9\n1,2.0,0.25,9\n")
+    with pytest.raises(ValueError, match=r"m\.csv is not a table: .*header"):
+        read_metrics(tmp_path / "m.csv")
+    (tmp_path / "m.csv").write_text("step,loss,\n0,1.0,\n1,2.0,\n")
+    assert read_metrics(tmp_path / "m.csv")["loss"].to_dict() == {0: 1.0, 1: 2.0}
+
+
 def test_lines_of_json_are_ended_by_line_feeds_alone(tmp_path):
     (tmp_path / "m.jsonl").write_text('{"step": 1, "loss": 0.5, "note": "a\u2028b"}\n', encoding="utf-8")
     with pytest.warns(UserWarning, match="no numbers: note"):

@@ -31,6 +31,10 @@ class GuardedSinks:
         """Tell every sink of a transition that was detected."""
         self._each(lambda sink: sink.event(event))
 
+    def flush(self) -> None:
+        """Let all of them write what they hold: training is about to save what it goes on from."""
+        self._each(lambda sink: sink.flush())
+
     def close(self) -> None:
         """Close all of them, and say what was lost."""
         self._each(lambda sink: sink.close())

@@ -118,6 +118,7 @@ def told(sink_in: Callable[[Path, int], Any]) -> Callable[[Path], None]:
         sink, close = sink_in(folder, first)
         for step in range(first, STEPS):
             if step % 7 == 0:
+                sink.flush()
                 write_text(kept, json.dumps({"step": step}))
             sink.scalars(step, {"loss": 1.0 / (step + 1)})
             if step % 10 == 0:
@@ -169,7 +170,7 @@ def shown(folder: Path) -> Any:
 
 def all_files(folder: Path) -> Any:
     """All that was written, but the states that training goes on from."""
-    return files_in(folder, without=("resume-", "checkpoint.json"))
+    return files_in(folder, without=("resume-", "checkpoint.json", ".checkpoint.json"))
 
 
 CAMPAIGNS: dict[str, Campaign] = {

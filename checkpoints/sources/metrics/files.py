@@ -59,9 +59,11 @@ def table_in(path: Place) -> pd.DataFrame:
     """A file as a table of whatever is in it."""
     if path.suffix in (".csv", ".tsv"):
         try:
-            content = io.BytesIO(_whole_lines(path))
-            return pd.read_csv(content, sep="\t" if path.suffix == ".tsv" else ",", low_memory=False)
-        except ValueError as error:
+            content, between = io.BytesIO(_whole_lines(path)), "\t" if path.suffix == ".tsv" else ","
+            with warnings.catch_warnings():  # rows longer than the header would be moved by a column, or cut
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                return pd.read_csv(content, sep=between, low_memory=False, index_col=False)
+        except (ValueError, pd.errors.ParserWarning) as error:
             raise ValueError(f"{path} is not a table: {str(error)[:300]}") from None
     if path.suffix in (".jsonl", ".ndjson"):
         return pd.DataFrame(_lines(path))

@@ -72,10 +72,14 @@ class CSV(RowsAsCSV):
         self._events.add(as_csv([[_field(value) for value in astuple(event)]]))
         self._events.flush()
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Write what is still buffered."""
         for lines in (self._scalars, self._rows, self._events):
             lines.flush()
+
+    def close(self) -> None:
+        """Write what is still buffered."""
+        self.flush()
 
 
 def csv_lines(path: Path, columns: list[str], step: str) -> Lines:

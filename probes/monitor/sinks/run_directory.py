@@ -61,6 +61,11 @@ class RunDirectory(RowsAsCSV):
         self._events.add(event_as_json(event))
         self._events.flush()
 
+    def flush(self) -> None:
+        """Write what is still buffered, by the writer too."""
+        self.writer.flush()
+        self.close()
+
     def close(self) -> None:
         """Write what is still buffered, and close the writer if it was made here."""
         for lines in (self._rows, self._events):

@@ -23,6 +23,9 @@ class Sink:
     def event(self, event: Event) -> None:
         """A transition was detected, and is announced once."""
 
+    def flush(self) -> None:
+        """Write what is buffered. To be called before training saves what it goes on from after a kill."""
+
     def close(self) -> None:
         """The run is over: write what is not yet written."""
 

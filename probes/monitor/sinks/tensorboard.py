@@ -68,6 +68,12 @@ class TensorBoard(Resumable):
             writer.add_text(f"events/{event.metric}", str(event), event.detected_at)
             writer.flush()
 
+    def flush(self) -> None:
+        """Write what is still buffered."""
+        if self._writer is not None:
+            with self._writing() as writer:
+                writer.flush()
+
     def close(self) -> None:
         """Write what is still buffered, and close the event file."""
         if self._writer is not None:
