@@ -188,8 +188,8 @@ class RunWriter:
             if existing[key] != description[key]:
                 other = "other" if key == "circuits" else "another"
                 raise ValueError(
-                    f"{file} has {other} {key}, so this would not be the same run: there {existing[key]}, "
-                    f"here {description[key]}. Choose another directory"
+                    f"{file} has {other} {key}, so this would not be the same run: there {str(existing[key])[:1000]}, "
+                    f"here {str(description[key])[:1000]}. Choose another directory"
                 )
         self._take_lock()
 

@@ -253,3 +253,16 @@ def test_open_run_says_what_it_looked_for_and_suggests_the_hub(tmp_path):
         open_run(tmp_path / "a.txt")
     with pytest.raises(ValueError, match="is not a run"):
         open_run(tmp_path)
+
+
+def test_pieces_of_zero_3_of_which_one_is_something_else_are_refused(tmp_path):
+    from tests.fuzz import corpus
+
+    folder = tmp_path / "global_step5"
+    folder.mkdir()
+    for name, content in corpus.zero_three().items():
+        (folder / name).write_bytes(content)
+    assert open_run(folder).checkpoint(5)["f"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    torch.save(torch.ones(2), folder / "zero_pp_rank_1_mp_rank_00_model_states.pt")
+    with pytest.raises(WeightsError, match="the frozen parameter 'f' is not all there"):
+        dict(open_run(folder).checkpoint(5))

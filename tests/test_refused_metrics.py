@@ -179,6 +179,15 @@ def test_an_event_that_is_none_is_named(tmp_path, event, said):
         read_metrics(tmp_path / "events.out.tfevents.1")
 
 
+def test_an_event_that_is_something_else_in_the_end_has_no_scalars(tmp_path):
+    """An event is one of several things; TensorBoard takes the last that it says."""
+    loss = b"\x10\x01*\x0d\n\x0b\n\x04loss\x15\x00\x00\x00?"
+    (tmp_path / "events.out.tfevents.1").write_bytes(record(loss))
+    assert read_metrics(tmp_path / "events.out.tfevents.1")["loss"].to_dict() == {1: 0.5}
+    (tmp_path / "events.out.tfevents.1").write_bytes(record(loss + b"J\x00"))
+    assert read_metrics(tmp_path / "events.out.tfevents.1").empty
+
+
 def test_a_flipped_bit_in_a_table_of_probes_is_found_by_its_checksum(tmp_path):
     """Values stand in the file as they are; without checksums of its pages a changed one would be believed."""
     values = np.random.default_rng(0).normal(size=400)

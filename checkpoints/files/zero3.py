@@ -119,7 +119,8 @@ class ZeroThree(Checkpoint):
                 found[str(name)] = Pieces(Stored(record.dtype, record.shape, self.label), ((0, record),))
         shapes = content.get("frozen_param_shapes")
         for name, shape in (shapes if isinstance(shapes, dict) else {}).items():
-            fragments = [file.archive.content.get("frozen_param_fragments") for file in self.files[: self.ranks]]
+            contents = [file.archive.content for file in self.files[: self.ranks]]
+            fragments = [kept.get("frozen_param_fragments") if isinstance(kept, dict) else None for kept in contents]
             records = [table.get(name) if isinstance(table, dict) else None for table in fragments]
             pieces = tuple((rank, record) for rank, record in enumerate(records) if isinstance(record, TensorRecord))
             count = sum(math.prod(record.shape) for _, record in pieces)
@@ -154,5 +155,6 @@ class ZeroThree(Checkpoint):
     @property
     def recorded_step(self) -> int | None:
         """The step that the first file records."""
-        step = self.files[0].archive.content.get("global_steps")
+        content = self.files[0].archive.content
+        step = content.get("global_steps") if isinstance(content, dict) else None
         return step if type(step) is int else None

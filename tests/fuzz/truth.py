@@ -67,10 +67,10 @@ def nothing_new(found: pd.DataFrame, rows: list[dict]) -> None:
             for step in steps:
                 for name in (key.strip(), key.removeprefix("run 1 - ").strip()):
                     there.setdefault((step, name), set()).add(value)
-    for name in filter(str.strip, map(str, found.columns)):
+    for name in map(str, found.columns):
         for step, value in zip(found.index.to_numpy(), found[name].to_numpy(), strict=True):
-            if math.isfinite(value):
-                known = there.get((float(step), name.strip()), set())
+            if math.isfinite(value) and name.replace("\0", "").strip() and not name.startswith("Unnamed"):
+                known = there.get((float(step), name.replace("\0", "").strip()), set())
                 assert float(value) in known, f"{name} at step {step} is {value}; in the file it is {known}"
 
 

@@ -24,6 +24,7 @@ class _NoEventError(Exception):
 
 
 _FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
+_OTHER_EVENTS, _OTHER_VALUES = (3, 4, 6, 7, 8, 9), (3, 4, 5, 6)  # graphs, logs ...; images, histograms, sounds
 _CRC: list[int] = []
 
 
@@ -97,6 +98,8 @@ def _scalars_of(event: memoryview) -> Iterator[tuple[int, str, float]]:
             step = value
         elif number == 5 and not isinstance(value, int):
             summaries.append(value)
+        elif number in _OTHER_EVENTS:  # an event is one thing: the last
+            summaries.clear()
     for summary in summaries:
         for number, value in _fields(summary):
             if number == 1 and not isinstance(value, int):
@@ -119,6 +122,8 @@ def _value(content: bytes) -> tuple[str, float | None]:
             (scalar,) = struct.unpack("<f", value)
         elif number == 8:
             scalar = _scalar_tensor(value)
+        elif number in _OTHER_VALUES:
+            scalar = None
     if scalar is not None and not tag:
         raise _NoEventError("a scalar has no name")
     return tag, scalar

@@ -75,7 +75,7 @@ class Lines:
         try:
             return self.step_of(line)
         except (ValueError, KeyError, IndexError) as error:
-            raise ValueError(f"{self.path} is damaged at {line!r} ({error}). Move it away") from None
+            raise ValueError(f"{self.path} is damaged at {line[:200]!r} ({error}). Move it away") from None
 
 
 def _append(path: Path, buffer: bytearray) -> None:
