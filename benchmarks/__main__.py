@@ -2,7 +2,7 @@
 
 import warnings
 
-from benchmarks import measure, monitor, report, series, small_model, spectra, training, transitions
+from benchmarks import checksums, measure, monitor, report, series, small_model, spectra, training, transitions
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")  # of the libraries compared with
@@ -15,6 +15,8 @@ if __name__ == "__main__":
     training.run()
     print()
     measure.run()
+    print()
+    checksums.run()
     print()
     small_model.run()
     print()

@@ -12,6 +12,7 @@ disk and renamed. The others are appended to; a line cut short by a crash is ign
 Everything is data: JSON and safetensors, nothing that runs.
 """
 
+import glob
 import json
 import operator
 import os
@@ -42,6 +43,12 @@ _NAME = re.compile(r"(step|resume)-(\d{9,})\.safetensors")
 def left_overs(path: Path) -> list[Path]:
     """What a kill in the middle of a write leaves behind: our temporary files, and those safetensors makes itself."""
     return [*path.glob(".*.partial"), *path.glob(".tmp??????")]
+
+
+def remove_left_overs(file: Path) -> None:
+    """What kills in the middle of writing this file left beside it. For whoever is the only one to write it."""
+    for left_over in file.parent.glob(f".{glob.escape(file.name)}.*.partial"):
+        left_over.unlink(missing_ok=True)
 
 
 def as_step(step: Any) -> int:

@@ -52,7 +52,7 @@ def audit(
     """
     from checkpoints.audit import audit as audited
     from checkpoints.audit import audit_hashes
-    from checkpoints.layout import write_text
+    from checkpoints.layout import remove_left_overs, write_text
 
     if tensors not in (None, "all", "attention"):
         raise typer.BadParameter(f"{tensors!r}: 'all' or 'attention' is expected", param_hint="--tensors")
@@ -62,6 +62,7 @@ def audit(
     try:
         found = audit_hashes(run, progress=True) if hashes_only else audited(run, tensors=tensors, progress=True)
         if output is not None:
+            remove_left_overs(output)
             write_text(output, found.table.to_csv(index=False))
     except (OSError, ValueError) as error:
         raise failed(error) from error
@@ -107,6 +108,7 @@ def measure(
     Results are kept beside the output as they come (OUTPUT.parts/). If the job is killed, the same command again goes
     on where it stopped. Exit code: 0 if all is measured, 1 if some checkpoints could not be, 2 if nothing was.
     """
+    from checkpoints.layout import remove_left_overs
     from probes.measuring.engines import engine_named
     from probes.measuring.measure import measure as measured
     from probes.measuring.partial_results import remove_partial_results
@@ -129,6 +131,7 @@ def measure(
             resume_dir=parts,
             progress=True,
         )
+        remove_left_overs(output)
         write_table(table, output)
     except (OSError, ValueError, ImportError) as error:
         raise failed(error) from error

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from checkpoints import open_run, schedules
 from checkpoints.audit import audit
@@ -89,7 +89,6 @@ def test_names_that_count_something_else_than_the_recorded_step_are_no_fault(tmp
 
 
 def test_a_flipped_bit_in_a_large_record_of_a_torch_file_is_seen_by_its_checksum(tmp_path):
-    """Reading does not compare the checksum of large records, which would cost as much again; the audit does."""
     for step in (1, 2, 3):
         torch.save(
             {"w": torch.randn(300, 300, generator=torch.Generator().manual_seed(step))}, tmp_path / f"step{step}.pt"
@@ -101,3 +100,25 @@ def test_a_flipped_bit_in_a_large_record_of_a_torch_file_is_seen_by_its_checksum
     found = audit(open_run(tmp_path))
     assert {fault.step: fault.kind for fault in found.faults if fault.kind == "unreadable"} == {2: "unreadable"}
     assert "step2.pt" in found.condemned[2]
+
+
+def test_measuring_compares_checksums_too(tmp_path):
+    """Attention alone is read, and what was changed in it is seen; without an audit the step fails by name."""
+    from probes import measure
+    from tests.walking_run import write_run
+
+    path = write_run(tmp_path / "walk", [0, 10, 20])
+    for file in path.glob("*.safetensors"):
+        torch.save(load_file(file), file.with_suffix(".pt"))
+        file.unlink()
+    damaged = bytearray((path / "step10.pt").read_bytes())
+    place = damaged.index(load_file_bytes(path)) + 4
+    damaged[place] ^= 1
+    (path / "step10.pt").write_bytes(damaged)
+    assert list(measure(open_run(path), probes="norm").attrs["condemned"]) == ["10"]
+    assert "another checksum" in measure(open_run(path), probes="norm", audit=False).attrs["failed"]["10"]
+
+
+def load_file_bytes(path) -> bytes:
+    tensors = torch.load(path / "step10.pt", weights_only=True)
+    return tensors["h.0.attn.c_attn.weight"].numpy().tobytes()

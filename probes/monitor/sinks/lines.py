@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from checkpoints.layout import write_text
+from checkpoints.layout import remove_left_overs, write_text
 
 _SECONDS = 1.0
 _MOST_BYTES = 2**24  # in the buffer: hours of scalars, and nothing beside a model
@@ -41,6 +41,7 @@ class Lines:
         if self.header and lines and lines.pop(0) != self.header:
             raise ValueError(f"{self.path} is not ours: its first line should be {self.header.strip()!r}. Move it away")
         kept = self.header + "".join(line for line in lines if self._step_of(line) < step)
+        remove_left_overs(self.path)
         if kept != there:
             write_text(self.path, kept)
 

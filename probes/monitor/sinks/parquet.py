@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from checkpoints.layout import remove_left_overs
 from probes.measuring.partial_results import remove_partial_results
 from probes.measuring.tables import joined, read_table, write_table
 from probes.monitor.sinks.sink import Resumable, first_step
@@ -60,6 +61,7 @@ class Parquet(Resumable):
         if not self.parts.exists():
             return
         parts = [read_table(part) for part in self._parts().values()]
+        remove_left_overs(self.path)
         if parts and not self.path.exists():  # where it exists, a kill in the middle of this left the parts behind
             write_table(joined(parts, {str(name): value for name, value in parts[-1].attrs.items()}), self.path)
         remove_partial_results(self.parts)
