@@ -19,6 +19,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,6 +91,31 @@ def to_disk(descriptor: int) -> None:
     where no crash is their subject.
     """
     os.fsync(descriptor)
+
+
+def append(path: Path, held: bytearray) -> None:
+    """Add what is held to a file, and forget what was written even where the rest could not be.
+
+    So a disk that is full cuts no line for good: once there is room, the next call goes on in the middle of it.
+    """
+    if not held:
+        return
+    try:
+        with open(path, "ab", buffering=0) as file:
+            while held:
+                del held[: file.write(held)]
+    except OSError as error:
+        raise OSError(
+            f"{path} could not be written: {error}. {len(held)} bytes are held and tried again: make room, or write "
+            "elsewhere"
+        ) from error
+
+
+def append_at_exit(path: Path, held: bytearray, process: int) -> None:
+    """The same where nobody is left to be told of an error. What a forked process holds is a copy, not its to write."""
+    if os.getpid() == process:
+        with suppress(OSError):
+            append(path, held)
 
 
 def write_text(path: Path, text: str) -> None:

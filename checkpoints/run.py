@@ -189,6 +189,14 @@ class Run:
         usual = Counter(_contents(checkpoint) for checkpoint in found).most_common(1)[0][0]
         return next(checkpoint for checkpoint in found if _contents(checkpoint) == usual)
 
+    def last_readable(self) -> Checkpoint:
+        """The last checkpoint whose table of contents can be read; raises where there is none."""
+        failures: list[Exception] = []
+        found = next(self._readable(reversed(self.steps), failures), None)
+        if found is None:
+            raise failures[0] if failures else ValueError(f"run {self.name!r} has no checkpoints")
+        return found
+
     def _readable(self, steps: Iterable[int], failures: list[Exception]) -> Iterator[Checkpoint]:
         for step in steps:
             try:

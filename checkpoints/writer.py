@@ -15,7 +15,9 @@ where files can be locked; on Windows they are not, and seeing to that is left t
 
 import json
 import math
+import os
 import time
+import weakref
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -85,20 +87,28 @@ class RunWriter:
             "circuits": dict(circuits) if circuits else None,
             "packages": {package: _version(package) for package in ("checkpoint-probes", "torch", "numpy")},
         }
-        self._metrics: TextIO | None = None
+        self._metrics = self.path / METRICS_FILE
+        self._held = bytearray()
+        """Lines of metrics that are not written yet."""
+        self._is_mended = False
         self._lock: TextIO | None = None
         self._closed = False
         self._prepare(json.loads(json.dumps(description)), resume)
         self._flushed = time.monotonic()
+        self._at_exit = weakref.finalize(self, layout.append_at_exit, self._metrics, self._held, os.getpid())
 
     def log(self, step: int, **scalars: float | Tensor) -> None:
-        """One line of metrics. What is not finite is stored as null."""
+        """One line of metrics, written within about a second. What is not finite is stored as null.
+
+        On a disk that is full this raises, by name; what is held is written once there is room, and nothing is lost.
+        """
+        self._require_open()
         step = as_step(step)
         numbers = {
             name: float(value.detach() if isinstance(value, Tensor) else value) for name, value in scalars.items()
         }
         finite = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
-        self._opened().write(json.dumps({"step": step, **finite}) + "\n")
+        self._held += (json.dumps({"step": step, **finite}) + "\n").encode()
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
             self.flush()
 
@@ -133,11 +143,8 @@ class RunWriter:
 
     def go_back(self, step: int) -> None:
         """Drop metrics from `step` on, and weights and states after it: they will come again. -1 drops everything."""
-        self._require_open()
-        if self._metrics is not None:
-            self._metrics.close()
-            self._metrics = None
-        _keep_metrics(self.path / METRICS_FILE, below=step)
+        self.flush()
+        _keep_metrics(self._metrics, below=step)
         for kind in ("step", "resume"):
             for other, file in files_of(self.path, kind).items():
                 if other > step:
@@ -146,19 +153,23 @@ class RunWriter:
     def flush(self, *, to_disk: bool = False) -> None:
         """Hand the metrics logged so far to the operating system, or all the way to the disk."""
         self._require_open()
-        if self._metrics is not None:
-            self._metrics.flush()
-            if to_disk:
-                layout.to_disk(self._metrics.fileno())
         self._flushed = time.monotonic()
+        self._write()
+        if to_disk and self._metrics.exists():
+            with open(self._metrics, "rb") as file:
+                layout.to_disk(file.fileno())
 
     def close(self) -> None:
-        """Finish writing; what was logged and saved stays."""
-        for file in (self._metrics, self._lock):
-            if file is not None:
-                file.close()
-        self._metrics = self._lock = None
-        self._closed = True
+        """Finish writing; what was logged and saved stays. Raises, closed all the same, where metrics had no room."""
+        try:
+            if not self._closed and self._lock is not None:
+                self._write()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+            self._lock, self._closed = None, True
+            if hasattr(self, "_at_exit"):
+                self._at_exit.detach()
 
     def __enter__(self) -> "RunWriter":
         """The writer itself, closed when the block ends."""
@@ -212,13 +223,12 @@ class RunWriter:
         for left_over in left_overs(self.path):
             left_over.unlink()
 
-    def _opened(self) -> TextIO:
-        """The metrics file, opened and mended (a last line cut short is dropped) when first needed."""
-        self._require_open()
-        if self._metrics is None:
-            _keep_metrics(self.path / METRICS_FILE, below=None)
-            self._metrics = open(self.path / METRICS_FILE, "a", encoding="utf-8")  # noqa: SIM115
-        return self._metrics
+    def _write(self) -> None:
+        """Append what is held; the first time, a last line that an earlier process left cut short is dropped."""
+        if self._held and not self._is_mended:
+            _keep_metrics(self._metrics, below=None)
+            self._is_mended = True
+        layout.append(self._metrics, self._held)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -106,11 +106,12 @@ def measure(
     """Measure every checkpoint of a run: one tidy table, one row per number.
 
     Results are kept beside the output as they come (OUTPUT.parts/). If the job is killed, the same command again goes
-    on where it stopped. Exit code: 0 if all is measured, 1 if some checkpoints could not be, 2 if nothing was.
+    on where it stopped. Exit code: 0, 1 if some checkpoints could not be read or measured, 2 if nothing was.
     """
     from checkpoints.layout import remove_left_overs
     from probes.measuring.engines import engine_named
     from probes.measuring.measure import measure as measured
+    from probes.measuring.outcome import outcome
     from probes.measuring.partial_results import remove_partial_results
     from probes.measuring.tables import write_table
 
@@ -142,18 +143,12 @@ def measure(
         raise typer.Exit(130) from None
     if not table.attrs["failed"]:
         remove_partial_results(parts)
-    missing = sum(table["value"].isna())
-    typer.echo(f"{output}: {len(table)} numbers of {len(run.steps)} checkpoints ({missing} missing, with the reason)")
-    for text, lines in (("left out", "left_out"), ("note", "notes")):
-        for line in table.attrs.get(lines, []):
-            typer.echo(f"{text}: {line}")
-    if table.attrs["condemned"]:
-        steps = ", ".join(table.attrs["condemned"])
-        typer.echo(f"left out, condemned by the audit: step {steps}. `probes audit {source}` says why")
-    if table.attrs["failed"]:
-        step, reason = next(iter(table.attrs["failed"].items()))
-        typer.echo(f"{len(table.attrs['failed'])} steps could not be measured, the first {step}: {reason}", err=True)
-        typer.echo("The same command again tries these, and only these, once more", err=True)
+    told, problems = outcome(table, source)
+    for line in [f"{output}: {told[0]}", *told[1:]]:
+        typer.echo(line)
+    for line in problems:
+        typer.echo(line, err=True)
+    if problems:
         raise typer.Exit(1)
 
 

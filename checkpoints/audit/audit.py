@@ -182,19 +182,32 @@ def _not_finite(series: dict[int, Fingerprints]) -> list[Fault]:
 
 
 def _shapes(series: dict[int, Fingerprints]) -> list[Fault]:
-    """Steps whose tensors are not those of most steps."""
+    """Steps whose tensors are not those of most steps.
+
+    A model may grow, and lose what it no longer needs: tensors that are there from some step on, or up to one, with one
+    shape, are pointed at. What is missing in between, or of another shape, nobody trained.
+    """
     if not series:
         return []
-    tables = {step: frozenset((name, f.shape) for name, f in tensors.items()) for step, tensors in series.items()}
-    usual = Counter(tables.values()).most_common(1)[0][0]
+    tables = {step: {name: f.shape for name, f in tensors.items()} for step, tensors in series.items()}
+    usual = dict(Counter(frozenset(table.items()) for table in tables.values()).most_common(1)[0][0])
+    steps = list(tables)
     faults = []
     for step, table in tables.items():
-        if table != usual:
-            names = sorted({name for name, _ in table ^ usual})
-            has, should = (dict(t).get(names[0], "none") for t in (table, usual))
+        names = sorted(name for name in {*table, *usual} if table.get(name) != usual.get(name))
+        if names:
+            is_grown = len(steps) > 2 and all(_comes_or_goes([tables[s].get(name) for s in steps]) for name in names)
+            has, should = (t.get(names[0], "none") for t in (table, usual))
             evidence = f"{abridged(names, 4)} differ; {names[0]} is {has}, in most steps {should}"
-            faults.append(Fault(step, "shape", evidence))
+            faults.append(Fault(step, "grown" if is_grown else "shape", evidence))
     return faults
+
+
+def _comes_or_goes(shapes: Sequence[tuple[int, ...] | None]) -> bool:
+    """Whether a tensor has one shape, and is there from one step on or up to one; at two steps or more either way."""
+    there = [shape is not None for shape in shapes]
+    changes = [i for i in range(1, len(there)) if there[i] != there[i - 1]]
+    return len({*shapes} - {None}) == 1 and len(changes) == 1 and 1 < changes[0] < len(there) - 1
 
 
 def _dtypes(series: dict[int, Fingerprints]) -> list[Fault]:

@@ -11,7 +11,8 @@ KINDS: dict[str, tuple[Literal["condemned", "suspect"], str]] = {
     "unreadable": ("condemned", "its file cannot be read"),
     "duplicate": ("condemned", "several files claim this step"),
     "not_finite": ("condemned", "NaN or infinite weights"),
-    "shape": ("condemned", "tensors are missing, new or of another shape than in most steps"),
+    "shape": ("condemned", "tensors are missing at this step alone, or of another shape than in most steps"),
+    "grown": ("suspect", "tensors are new or gone from some step on, as in a model that grew"),
     "wrong_step": ("condemned", "the checkpoint itself records another step"),
     "final_weights": ("condemned", "carries the weights of the last step, wholly or in part, and then leaves them"),
     "copy": (

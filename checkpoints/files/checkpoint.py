@@ -80,7 +80,7 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
 
     def prefetch(self, names: list[str]) -> None:
         """Say which tensors will be read, so that a remote checkpoint can ask for them in few requests."""
-        self._prefetch([self._raw_names[name] for name in names])
+        self._prefetch([self._raw_names[name] for name in names if name in self._raw_names])
 
     def _prefetch(self, raw_names: list[str]) -> None:
         """The same, by the names in the file."""

@@ -27,7 +27,8 @@ def open_folder(path: Place) -> Checkpoint:
     checkpoint = weights_in(path)
     if checkpoint is None:
         inside = abridged(sorted(entry.name for entry in path.iterdir()))
-        raise WeightsError(f"{path} holds no weights ({', '.join('*' + s for s in FILE_SUFFIXES)}): {inside}")
+        links = "".join(f"; {said}" for said in dangling_links(path))
+        raise WeightsError(f"{path} holds no weights ({', '.join('*' + s for s in FILE_SUFFIXES)}): {inside}{links}")
     return checkpoint
 
 
@@ -70,6 +71,14 @@ def is_weights_file(name: str) -> bool:
 
 _ROTATION = re.compile(r"^(rope|rotary|partial_rotary)")
 _DECIDING = re.compile(rf"heads?$|^head_dim$|^model_type$|{_ROTATION.pattern}|^layer_types$|^n_query_groups$")
+
+
+def dangling_links(path: Place) -> tuple[str, ...]:
+    """What to say of links in a folder that lead nowhere: what was there is not looked at, and not silently."""
+    if not isinstance(path, Path):  # a store has none
+        return ()
+    names = sorted(entry.name for entry in path.iterdir() if entry.is_symlink() and not entry.exists())
+    return (f"left out, links to something that is not there (any more): {abridged(names)}",) if names else ()
 
 
 def opener(path: Place) -> partial[Checkpoint]:

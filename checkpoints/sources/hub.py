@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from checkpoints.files import Checkpoint, WeightsError
-from checkpoints.files.by_name import open_by_name
+from checkpoints.files.by_name import FILE_SUFFIXES, open_by_name
 from checkpoints.files.checkpoint import abridged
+from checkpoints.files.distributed import SUFFIX as DISTRIBUTED
 from checkpoints.files.in_folder import BESIDE_WEIGHTS, in_folder
 from checkpoints.files.torch_file import SUFFIXES
 from checkpoints.hub import Hub
@@ -105,10 +106,14 @@ def _files(hub: Hub, repository: str, revisions: Mapping[str, str], pattern: str
 
 
 def content_hashes(hub: Hub, repository: str, commit: str, path: str | None = None) -> dict[str, str]:
-    """By file of weights of a commit, the hash that the hub lists; of the safetensors alone where there are both."""
+    """By file of weights of a commit, the hash that the hub lists; of the safetensors alone where there are both.
+
+    Where none lies at the top, those in folders below: a checkpoint of torch.distributed, of DeepSpeed or Megatron.
+    """
     files = hub.files(repository, commit)
-    names = [path] if path else [name for name in files if "/" not in name and not BESIDE_WEIGHTS.search(name)]
-    weights = [name for name in names if name.endswith((".safetensors", *SUFFIXES))]
+    kinds = (*FILE_SUFFIXES, DISTRIBUTED)
+    weights = [name for name in files if name.endswith(kinds) and not BESIDE_WEIGHTS.search(name)]
+    weights = [path] if path else [name for name in weights if "/" not in name] or weights
     safe = [name for name in weights if name.endswith(".safetensors")]
     return {name: files[name].hash for name in safe or weights}
 

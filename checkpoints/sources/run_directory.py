@@ -11,7 +11,7 @@ from checkpoints.files.checkpoint import abridged
 from checkpoints.layout import FORMAT, METRICS_FILE, RUN_FILE, VERSION, files_of
 from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run, metrics_table
-from checkpoints.sources.folder import open_file
+from checkpoints.sources.folder import dangling_links, open_file
 
 _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("name", str, "a text"),
@@ -45,6 +45,7 @@ def described(path: Place, description: Mapping[str, Any], files: Mapping[int, P
         circuits=description["circuits"],
         packages=description["packages"],
         read_metrics=partial(read_metrics, path / METRICS_FILE),
+        notices=dangling_links(path),
     )
 
 

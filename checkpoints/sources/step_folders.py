@@ -14,7 +14,15 @@ from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.files.torch_file import TorchFile
 from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run
-from checkpoints.sources.folder import config_beside, config_of_all, is_weights_file, open_file, opener, weights_in
+from checkpoints.sources.folder import (
+    config_beside,
+    config_of_all,
+    dangling_links,
+    is_weights_file,
+    open_file,
+    opener,
+    weights_in,
+)
 from checkpoints.sources.metrics.beside import metrics_beside
 from checkpoints.sources.names import EPOCH, NUMBER, STEP, bare_numbers, believed, counts_in, pattern_of, stem, step_in
 from checkpoints.sources.sequence import NamedRun, matching, run_in_names
@@ -83,7 +91,13 @@ def run_of(path: Place, found: NamedRun) -> Run:
         config=config,
         read_metrics=metrics_beside(path, unit),
         step_unit=unit,
-        notices=(*unit_notices(path.resolve().name, unit), *found.notices, *left_out(found.left_out), *differences),
+        notices=(
+            *unit_notices(path.resolve().name, unit),
+            *found.notices,
+            *left_out(found.left_out),
+            *dangling_links(path),
+            *differences,
+        ),
     )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from checkpoints.files.in_folder import BESIDE_WEIGHTS
 from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run, metrics_table
-from checkpoints.sources.folder import config_of_all, is_weights_file, opener
+from checkpoints.sources.folder import config_of_all, dangling_links, is_weights_file, opener
 from checkpoints.sources.metrics.beside import metrics_beside
 from checkpoints.sources.step_folders import left_out
 
@@ -35,7 +35,7 @@ def find(path: Place) -> Run | None:
         family=config.get("model_type", "unknown"),
         config=config,
         read_metrics=partial(read_metrics, path, [folder for _, folder in folders]),
-        notices=(*left_out(_beside(path, {folder for _, folder in folders})), *differences),
+        notices=(*left_out(_beside(path, {folder for _, folder in folders})), *dangling_links(path), *differences),
     )
 
 

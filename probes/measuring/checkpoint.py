@@ -134,7 +134,13 @@ def _measured(plan: Plan, task: CheckpointTask) -> CheckpointValues:
                 plan.rows.fill(values, why, (layer, probe.name + suffix, circuit), found)
 
     for layers in plan.batches:
-        heads = current.circuits(layers)
+        try:
+            heads = current.circuits(layers)
+        except KeyError as error:  # a step that lacks a layer, of a model that grew, has the others
+            if len(layers) > 1:
+                raise _NotTogetherError from error
+            plan.rows.leave_out(why, layers[0], str(error.args[0] if error.args else error))
+            continue
         add(heads, "current", None)
         # what is compared with gets no name here, so that it is gone before the next is read
         if plan.probes_that_read("current, reference"):

@@ -114,6 +114,11 @@ def measure(
             "steps": run.steps,
             "files": files,
         }
+        grown = [fault for fault in verdict.faults if fault.kind == "grown"] if verdict else []
+        if grown:
+            which = abridged([fault.step for fault in grown])
+            said = f"{run.step_unit} {which}: {grown[0].evidence}"
+            attrs["notes"] = [*attrs.get("notes", []), said]
         parts.claim(attrs, plan.rows)
         for step in run.steps:
             if step in condemned:
@@ -229,6 +234,10 @@ def _said(run: Run, plan: Plan) -> dict[str, Any]:
     quantised = not_measured(run.representative_checkpoint().stored)
     if quantised and any(isinstance(circuit, MatrixCircuit) for circuit in plan.circuits.values()):
         said["left_out"].append(f"{len(quantised)} tensors that are not floating point: {abridged(quantised, 4)}")
+    last, usual = run.last_readable(), run.representative_checkpoint()
+    new = sorted(set(last.stored) - set(usual.stored))
+    if new:
+        said["left_out"].append(f"{len(new)} tensors that only later steps have, not most: {abridged(new, 4)}")
     return {key: lines for key, lines in said.items() if lines}
 
 

@@ -80,6 +80,13 @@ class RowIndex:
         for (head, component), reason in found.why_missing.items():
             why[start + head * components + component] = reason
 
+    def leave_out(self, why: dict[int, str], layer: Layer, reason: str) -> None:
+        """Say why a checkpoint has no numbers of one layer."""
+        for block, (heads, components) in self.blocks.items():
+            if block[0] == layer:
+                start = self.starts[block]
+                why.update(dict.fromkeys(range(start, start + heads * components), reason))
+
     def nothing(self, step: int, reason: str) -> CheckpointValues:
         """A checkpoint of which nothing could be measured."""
         return CheckpointValues(step, np.full(len(self), np.nan), dict.fromkeys(range(len(self)), reason))

@@ -10,10 +10,9 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-from checkpoints.layout import remove_left_overs, write_text
+from checkpoints.layout import append, append_at_exit, remove_left_overs, write_text
 
 _SECONDS = 1.0
 _MOST_BYTES = 2**24  # in the buffer: hours of scalars, and nothing beside a model
@@ -29,7 +28,7 @@ class Lines:
         self.path, self.step_of, self.header = path, step_of, header
         self._buffer = bytearray()
         self._tried = time.monotonic()
-        self._at_exit = weakref.finalize(self, _flush_at_exit, path, self._buffer, os.getpid())
+        self._at_exit = weakref.finalize(self, append_at_exit, path, self._buffer, os.getpid())
 
     def begin(self, step: int) -> None:
         """Keep what an earlier process wrote of the steps before this one: the rest comes again."""
@@ -58,13 +57,7 @@ class Lines:
     def flush(self) -> None:
         """Write what is in the buffer."""
         self._tried = time.monotonic()
-        try:
-            _append(self.path, self._buffer)
-        except OSError as error:
-            raise OSError(
-                f"{self.path} could not be written: {error}. {len(self._buffer)} bytes are held and tried again: "
-                "make room, or write elsewhere"
-            ) from error
+        append(self.path, self._buffer)
 
     def _flush_if_due(self) -> None:
         """Write if the last try was more than a second ago, whether or not it worked."""
@@ -77,18 +70,3 @@ class Lines:
             return self.step_of(line)
         except (ValueError, KeyError, IndexError) as error:
             raise ValueError(f"{self.path} is damaged at {line[:200]!r} ({error}). Move it away") from None
-
-
-def _append(path: Path, buffer: bytearray) -> None:
-    """Write and forget: what was written is forgotten even where the rest could not be."""
-    if buffer:
-        with open(path, "ab", buffering=0) as file:
-            while buffer:
-                del buffer[: file.write(buffer)]
-
-
-def _flush_at_exit(path: Path, buffer: bytearray, process: int) -> None:
-    """Nobody is there any more to be told of an error. The buffer of a forked process is a copy, not its to write."""
-    if os.getpid() == process:
-        with suppress(OSError):
-            _append(path, buffer)
