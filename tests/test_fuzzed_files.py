@@ -18,7 +18,7 @@ from tests.fuzz.mutations import bytes_changed
 from tests.torch_archives import Bytes
 
 OF_WEIGHTS = {"torch", "torch, its pickle", "torch before 1.6", "safetensors", "npz", "msgpack", "torch.distributed"}
-SELDOM_REFUSED = {"a run that is watched"}  # it shows what it can and says the rest
+SELDOM_REFUSED = {"a run that is watched", "partial results"}  # what is damaged is said, or computed again
 
 
 @pytest.fixture
