@@ -139,7 +139,7 @@ def _measured(plan: Plan, task: CheckpointTask) -> CheckpointValues:
         except KeyError as error:  # a step that lacks a layer, of a model that grew, has the others
             if len(layers) > 1:
                 raise _NotTogetherError from error
-            plan.rows.leave_out(why, layers[0], str(error.args[0] if error.args else error))
+            plan.rows.leave_out(why, layers, str(error).strip("\"'"))
             continue
         add(heads, "current", None)
         # what is compared with gets no name here, so that it is gone before the next is read

@@ -80,10 +80,10 @@ class RowIndex:
         for (head, component), reason in found.why_missing.items():
             why[start + head * components + component] = reason
 
-    def leave_out(self, why: dict[int, str], layer: Layer, reason: str) -> None:
-        """Say why a checkpoint has no numbers of one layer."""
+    def leave_out(self, why: dict[int, str], layers: Sequence[Layer], reason: str) -> None:
+        """Say why a checkpoint has no numbers of some layers."""
         for block, (heads, components) in self.blocks.items():
-            if block[0] == layer:
+            if block[0] in layers:
                 start = self.starts[block]
                 why.update(dict.fromkeys(range(start, start + heads * components), reason))
 
