@@ -104,13 +104,14 @@ def test_a_loss_that_the_trainer_calls_0_because_it_was_no_number_is_missing(tmp
     assert callback.monitor.series("loss").index.tolist() == [0, 1, 2, 4, 5]
 
 
-def test_a_resumed_trainer_counts_on(tmp_path):
-    whole = trainer(tmp_path, huggingface.MonitorCallback(), save_strategy="steps", save_steps=6)
+def test_a_resumed_trainer_goes_on_with_what_its_checkpoint_knows(tmp_path):
+    whole = trainer(tmp_path, huggingface.MonitorCallback(budget=1.0), save_strategy="steps", save_steps=6)
     whole.train()
     callback = huggingface.MonitorCallback(budget=1.0)
     resumed = trainer(tmp_path, callback)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
-    assert callback.monitor.series("loss").index.tolist() == [6, 7, 8, 9, 10, 11]
+    assert callback.monitor.series("loss").index.tolist() == list(range(12))
+    assert callback.monitor.series("ov.norm").index.tolist() == list(range(13))
     assert sorted(callback.monitor.table["step"].unique()) == [6, 7, 8, 9, 10, 11, 12]
     assert_same_numbers(
         callback.monitor.table, probes.measure(open_run(tmp_path), audit=False, drift_over="previous"), [6]

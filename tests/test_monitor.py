@@ -131,7 +131,7 @@ def test_a_scalar_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_the_table_keeps_the_latest_rows_where_there_are_too_many(monkeypatch):
-    monkeypatch.setattr("probes.monitor.readings.KEPT_ROWS", 20)
+    monkeypatch.setattr("probes.monitor.measured_table.KEPT_ROWS", 20)
     monitor = probes.Monitor(small_gpt2.model(), probes=["norm"], schedule=1, budget=1.0)  # 8 rows a step
     for _ in range(5):
         monitor.step()
@@ -157,7 +157,8 @@ def test_of_a_model_without_attention_every_matrix_is_measured_and_that_is_said(
     assert monitor.table["circuit"].unique().tolist() == ["weight"]
 
 
-def test_measuring_copies_no_weights_unless_drift_is_asked_for():
+def test_of_a_large_model_no_weights_are_copied_unless_drift_is_asked_for(monkeypatch):
+    monkeypatch.setattr("probes.monitor.live_measure.SMALL_BYTES", 0)
     model = small_gpt2.model()
     monitor = probes.Monitor(model, probes=["norm"])
     assert monitor._measurement._before is None

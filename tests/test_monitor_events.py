@@ -1,5 +1,7 @@
 """What a monitor detects: a table like that of `find_transitions`, and checkpoints that are dense around an event."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,27 +63,46 @@ def test_everything_that_find_transitions_knows_is_announced_and_divergence_of_l
     assert [name for name, detector in detectors.items() if detector.alarms.diverges] == ["loss"]
 
 
-def test_an_event_writes_the_weights_before_it_and_dense_ones_after_it(tmp_path):
+def test_of_an_event_that_was_announced_late_the_transition_itself_is_dense(tmp_path):
     training = Training(steps=120)
     writer = RunWriter(tmp_path / "run", config=small_gpt2.CONFIG.to_dict())
-    adaptive, states, most_copies = AdaptiveCheckpoints(writer, schedule=50), {}, 0
+    adaptive, states = AdaptiveCheckpoints(writer, schedule=50, most=15, budget=1.0), {}
     with probes.Monitor(training.model, checkpoints=adaptive, probes=["norm"]) as monitor:
         for step, loss in training:
             monitor.step(loss=loss)
             states[step] = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-            most_copies = max(most_copies, len(adaptive._copies))
-            if step == 60:
-                monitor._announce(event(45, detected_at=60))
+            if step == 70:
+                monitor._announce(replace(event(45, detected_at=70), width=4.0))
     writer.close()
     assert monitor.failure is None
     run = open_run(tmp_path / "run")
-    assert [s for s in run.steps if s < 39] == [0]  # sparse before
-    around = [s for s in run.steps if 39 <= s <= 60]
-    assert len(around) >= 7  # what the ring held from before the event on
-    assert max(np.diff(around)) <= 5
-    assert most_copies == 16
-    after = [s for s in run.steps if 60 < s <= 90]
-    assert max(np.diff([60, *after, 90])) <= 2  # dense until twice the event's step
-    assert [s for s in run.steps if s > 90] == [100, 120]
+    assert [s for s in run.steps if s < 34] == [0]  # sparse before
+    within = [s for s in run.steps if 35 <= s <= 55]
+    assert len(within) >= 15
+    assert max(np.diff(within)) <= 2
+    assert 2 <= len([s for s in run.steps if 55 < s <= 70]) <= 6  # a few until it was announced
+    after = [s for s in run.steps if 70 < s <= 77]
+    assert 1 <= len(after) <= 4
+    assert [s for s in run.steps if s > 78] == [100, 120]
     for step in run.steps[1:]:
         assert torch.equal(run.checkpoint(step)["transformer.wte.weight"], states[step]["transformer.wte.weight"])
+
+
+def test_copies_that_memory_has_no_room_for_lie_on_disk_and_are_written_all_the_same(tmp_path):
+    training, states = Training(steps=60), {}
+    writer = RunWriter(tmp_path / "run", config=small_gpt2.CONFIG.to_dict())
+    adaptive = AdaptiveCheckpoints(writer, schedule=50, memory=1, budget=1.0)
+    with probes.Monitor(training.model, checkpoints=adaptive, probes=["norm"]) as monitor:
+        for step, loss in training:
+            monitor.step(loss=loss)
+            states[step] = training.model.transformer.wte.weight.detach().clone()
+            if step == 40:
+                assert len(list((tmp_path / "run").glob(".ring-*"))) > 10
+                assert len(adaptive._ring._copies) == 2
+                monitor._announce(replace(event(30, detected_at=40), width=2.0))
+    assert monitor.failure is None
+    assert not list((tmp_path / "run").glob(".ring-*"))
+    run = open_run(tmp_path / "run")
+    assert {*range(26, 35)} <= set(run.steps)
+    for step in range(26, 35):
+        assert torch.equal(run.checkpoint(step)["transformer.wte.weight"], states[step])

@@ -95,3 +95,46 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(tmp_path, monkeypatch):
     assert isinstance(monitor.failure, OSError)
     assert len(training.losses) == 30
     assert monitor.table["step"].max() == 30  # measuring went on
+
+
+def test_a_loss_without_a_name_is_refused_with_what_was_meant_and_training_goes_on(caplog):
+    monitor = probes.Monitor(small_gpt2.model(), probes=["norm"])
+    with caplog.at_level(logging.WARNING):
+        monitor.step(torch.tensor(2.5))
+        monitor.step(2.5, 0.9)
+        monitor.log(0.5)
+        monitor.step(7, loss=1.0)
+    said = [record.getMessage() for record in caplog.records if "as the step" in record.getMessage()]
+    assert len(said) == 1
+    assert "handed a Tensor" in said[0]
+    assert "monitor.step(loss=loss)" in said[0]
+    assert monitor.failure is None
+    assert monitor.done == 7
+    assert monitor.series("loss").to_dict() == {6.0: 1.0}
+
+
+class PlainAttention(torch.nn.Module):
+    def __init__(self, n_head: int) -> None:
+        super().__init__()
+        self.n_head = n_head
+        self.c_attn, self.c_proj = torch.nn.Linear(16, 48), torch.nn.Linear(16, 16)
+
+
+class PlainGPT(torch.nn.Module):
+    """As people write it by hand: the number of heads is nowhere but in the attention module."""
+
+    def __init__(self, *heads: int) -> None:
+        super().__init__()
+        blocks = [torch.nn.ModuleDict({"attn": PlainAttention(n_head)}) for n_head in heads]
+        self.transformer = torch.nn.ModuleDict({"h": torch.nn.ModuleList(blocks)})
+
+
+def test_the_number_of_heads_is_found_on_the_module_of_a_plain_gpt():
+    monitor = probes.Monitor(PlainGPT(4, 4), probes=["norm"])
+    assert sorted(monitor.table["head"].unique()) == [0, 1, 2, 3]
+
+
+def test_where_modules_disagree_it_is_asked_for_in_words_of_the_monitor():
+    with pytest.raises(ValueError, match=r'pass config=\{"num_attention_heads": \.\.\.\} to Monitor\(') as raised:
+        probes.Monitor(PlainGPT(4, 2), probes=["norm"])
+    assert "open_run" not in str(raised.value)

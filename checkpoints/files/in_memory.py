@@ -18,6 +18,10 @@ class InMemory(Checkpoint):
     def _read(self, name: str) -> Tensor:
         return whole(self.tensors[name])
 
+    def where_it_is(self, name: str) -> Tensor:
+        """A tensor on its own device; one that is sharded is gathered, by all processes."""
+        return gathered(self.tensors[self._raw_names[name]])
+
     def copy_of(self, names: list[str], label: str) -> "InMemory":
         """Some of the tensors as they are now; what follows does not change them. Shards stay shards."""
         return InMemory({name: self.tensors[self._raw_names[name]].detach().clone() for name in names}, label)

@@ -130,7 +130,7 @@ def _measured(plan: Plan, task: CheckpointTask) -> CheckpointValues:
         for probe in plan.probes_that_read(reads):
             if isinstance(others, dict) and heads.keys() != others.keys() and len(layers) > 1:
                 raise _NotTogetherError
-            for (circuit, layer), found in _numbers(probe, heads, others).items():
+            for (circuit, layer), found in numbers_of(probe, heads, others).items():
                 plan.rows.fill(values, why, (layer, probe.name + suffix, circuit), found)
 
     for layers in plan.batches:
@@ -185,7 +185,7 @@ class _Reader:
             read = read_layer(wanted, self.checkpoint, layer)
             matrices |= {(name, layer): matrix for name, matrix in read.items()}
         found: LayerCircuits = {}
-        for names, alike in _by_shape(matrices).items():
+        for names, alike in by_shape(matrices).items():
             grams = cached.get(names)
             kept = None if grams is None or isinstance(grams, LayerHeads) else grams
             found[names] = LayerHeads(*alike, step=self.entry.step, cached=kept)
@@ -221,7 +221,7 @@ class _Reader:
         return whole if len(whole) == len(cached) else {}
 
 
-def _by_shape(matrices: dict[Place, Matrix]) -> dict[tuple[Place, ...], list[Matrix]]:
+def by_shape(matrices: dict[Place, Matrix]) -> dict[tuple[Place, ...], list[Matrix]]:
     """Thin matrices of one shape together, each of the others on its own."""
     groups: dict[tuple, list[Place]] = {}
     for place, matrix in matrices.items():
@@ -230,7 +230,7 @@ def _by_shape(matrices: dict[Place, Matrix]) -> dict[tuple[Place, ...], list[Mat
     return {tuple(places): [matrices[place] for place in places] for places in groups.values()}
 
 
-def _numbers(probe: Probe, heads: LayerCircuits, others: LayerCircuits | str | None) -> dict[Place, ProbeValues]:
+def numbers_of(probe: Probe, heads: LayerCircuits, others: LayerCircuits | str | None) -> dict[Place, ProbeValues]:
     """What a probe finds, by circuit and layer."""
     found: dict[Place, ProbeValues] = {}
     for names, current in heads.items():

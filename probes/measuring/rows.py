@@ -91,6 +91,11 @@ class RowIndex:
         """A checkpoint of which nothing could be measured."""
         return CheckpointValues(step, np.full(len(self), np.nan), dict.fromkeys(range(len(self)), reason))
 
+    @property
+    def names(self) -> list[str]:
+        """Of the means over all heads, such as "qk.effective_rank"."""
+        return self._groups[0]
+
     def means(self, found: CheckpointValues) -> dict[str, float]:
         """The mean over all heads of all layers, by a name such as "qk.effective_rank" or "ov.my_probe.2".
 

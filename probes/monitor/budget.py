@@ -2,16 +2,27 @@
 
     spent + expected cost <= share x time spent training
 
-What something costs is what it cost lately, at the most. The first time that is not known, so everything is done once:
-a run shorter than a hundred measurements (at 1 %) therefore spends more than its share, on one of each kind.
+What something costs is the median of the last few times. The first time that is not known, so everything is done once.
+
+There is a floor, because a series with holes as long as itself says nothing: whatever the budget, something is done
+again when the step has grown by FLOOR since it was done last. So a very small model pays more than its share in its
+first thousand updates, and the share falls from there as 1 / step; what that comes to is said as soon as it is known.
+
+Writing checkpoints is somebody's wish and not the price of measuring: it has an account of its own.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
+from statistics import median
 from time import perf_counter
 
-_FORGET = 0.9
+FLOOR = 1.4
+"""Steps grow at most by this from one measurement, or one look at a series, to the next."""
+AHEAD = 1000
+"""Updates whose earnings may be spent before."""
+_LATELY = 5
 
 
 class Budget:
@@ -20,61 +31,118 @@ class Budget:
     def __init__(self, share: float, clock: Callable[[], float] = perf_counter) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"budget is {share}: a share of the training time, above 0 and at most 1, is expected")
-        self.share, self.spent, self._clock = share, 0.0, clock
-        self.cost: dict[str, float] = {}
-        """What each kind of work cost lately, in seconds: the most, forgotten by a tenth each time."""
+        self.share, self.spent, self.elsewhere, self._clock = share, 0.0, 0.0, clock
         self.done, self.left_out = Counter[str](), Counter[str]()
-        self._began, self._depth = clock(), 0
+        self.total: dict[str, float] = {}
+        """Seconds spent on each kind of work."""
+        self._lately: dict[str, deque[float]] = {}
+        self._last: dict[str, int] = {}
+        self._began, self._depth, self._apart = clock(), 0, 0.0
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """What each kind of work cost lately, in seconds."""
+        return {kind: median(seconds) for kind, seconds in self._lately.items()}
 
     @property
     def training(self) -> float:
-        """Seconds since the beginning that were not spent here."""
-        return self._clock() - self._began - self.spent
+        """Seconds since the beginning that were spent neither here nor on another account."""
+        return max(self._clock() - self._began - self.spent - self.elsewhere, 0.0)
 
     @property
     def used(self) -> float:
         """What was spent as a share of the training time."""
         return self.spent / max(self.training, 1e-9)
 
-    def affords(self, kind: str, besides: Iterable[str] = ()) -> bool:
-        """Whether this kind of work can be paid for now, and others `besides`; counts what cannot."""
-        cost = sum(self.cost.get(name, 0.0) for name in (kind, *besides))
-        can = self.share == 1 or kind not in self.cost or self.spent + cost <= self.share * self.training
+    @property
+    def is_running(self) -> bool:
+        """Whether something is being counted now."""
+        return self._depth > 0
+
+    def start(self) -> None:
+        """Training begins now: what was done before, to get ready, is neither counted nor forgotten as a cost."""
+        self._began, self.spent, self.elsewhere = self._clock(), 0.0, 0.0
+
+    def affords(self, kind: str, step: int | None = None) -> bool:
+        """Whether this kind of work can be paid for now, or is due by the floor at this step; counts what cannot."""
+        can = self.share == 1 or kind not in self._lately or self.spent + self._cost(kind) <= self.share * self.training
+        return self._counted(kind, can or (step is not None and self.is_overdue(kind, step)))
+
+    def affords_alone(self, kind: str, step: int, updates: int) -> bool:
+        """The same of work that has the share for itself, after so many updates.
+
+        It may run ahead by what AHEAD updates earn: a little work, most of it at the beginning, is not put off.
+        """
+        earned = self.share * self.training * (max(updates, AHEAD) / max(updates, 1))
+        can = self.share == 1 or updates < 2 or self.total.get(kind, 0.0) + self._cost(kind) <= earned
+        return self._counted(kind, can or self.is_overdue(kind, step))
+
+    def _cost(self, kind: str) -> float:
+        return median(self._lately[kind]) if kind in self._lately else 0.0
+
+    def _counted(self, kind: str, can: bool) -> bool:
         if not can:
             self.left_out[kind] += 1
         return can
 
+    def is_overdue(self, kind: str, step: int) -> bool:
+        """Whether the step has grown by the floor since this kind of work was done."""
+        return kind not in self._last or step >= max(ceil(FLOOR * self._last[kind]), self._last[kind] + 1)
+
     @contextmanager
-    def spending(self, kind: str | None = None) -> Iterator[None]:
+    def spending(self, kind: str | None = None, step: int | None = None) -> Iterator[None]:
         """Count the time of what is done inside; what is done inside that again is not counted twice."""
         entered = self._clock()
         self._depth += 1
+        apart = self._apart
         try:
             yield
         finally:
             self._depth -= 1
-            seconds = self._clock() - entered
+            seconds = self._clock() - entered - (self._apart - apart)
             if kind is not None:
-                self.cost[kind] = max(seconds, _FORGET * self.cost.get(kind, 0.0))
+                self._lately.setdefault(kind, deque(maxlen=_LATELY)).append(seconds)
+                self.total[kind] = self.total.get(kind, 0.0) + seconds
                 self.done[kind] += 1
+                if step is not None:
+                    self._last[kind] = step
             if self._depth == 0:
                 self.spent += seconds
 
     @contextmanager
     def not_ours(self) -> Iterator[None]:
-        """Inside `spending`: what the user asked for and pays for, such as an evaluation."""
+        """Inside `spending`: what the user asked for and pays for, such as an evaluation. It is training time."""
         entered = self._clock()
         try:
             yield
         finally:
-            self.spent -= self._clock() - entered
+            self._apart += self._clock() - entered
+
+    @contextmanager
+    def on_account_of(self, other: "Budget") -> Iterator[None]:
+        """Inside `spending`: time that is counted there, and here neither as ours nor as training."""
+        entered = self._clock()
+        try:
+            with other.spending():
+                yield
+        finally:
+            seconds = self._clock() - entered
+            self._apart += seconds
+            self.elsewhere += seconds
+
+    def floor_share(self, kind: str, seconds_per_step: float, steps: int = 1000) -> float:
+        """What doing this as seldom as possible takes of the first so many updates, as a share of their time."""
+        count, step = 1, 1
+        while step <= steps:
+            count, step = count + 1, ceil(FLOOR * step)
+        return count * self.cost.get(kind, 0.0) / (steps * seconds_per_step)
 
     def __str__(self) -> str:
         """What was spent, and what was left out for it."""
         parts = [
             f"{done} x {kind}"
             + (f" ({self.left_out[kind]} left out)" if self.left_out[kind] else "")
-            + f", {1e3 * self.cost[kind]:.1f} ms each"
+            + (f", {1e3 * self._cost(kind):.1f} ms each" if kind in self._lately else " by the worker")
             for kind, done in self.done.items()
         ]
         return f"{100 * self.used:.2f} % of the training time (at most {100 * self.share:g} %): {'; '.join(parts)}"

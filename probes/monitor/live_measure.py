@@ -1,7 +1,9 @@
 """The probes on a model in training: the same work as `measure` does on files, on the weights where they are.
 
 The final weights are not known yet, so what compares with them is left out; drift compares with the measurement
-before ("subspace_drift@previous", and per step), of which the attention weights alone are kept.
+before ("subspace_drift@previous", and per step), of which the attention weights alone are kept. The attention weights
+of a small model are copied before they are measured, which is quicker (see `slot_measurement`); those of a large one
+are read where they are, layer by layer.
 
 Of a sharded model the attention weights of one layer, of now and of before, are gathered on every rank; each measures
 its share of the heads, and then comes the next layer. Gathering is done by all ranks in the same order, whatever
@@ -9,7 +11,8 @@ happens; measuring may fail on one of them, and then costs its rows. Rank r of n
 every circuit in every layer; with fewer heads than ranks, some ranks have none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +31,11 @@ from probes.measuring.plan import CheckpointTask, Plan, layer_bytes, tensors_by_
 from probes.measuring.rows import CheckpointValues, RowIndex
 from probes.monitor.distributed import SingleProcess
 from probes.monitor.live_weights import LiveWeights
+from probes.monitor.slot_measurement import NO_PREVIOUS, PREVIOUS, SlotMeasurement
+from probes.monitor.weight_slots import SlotLayout, WeightSlots
 
-_PREVIOUS = "@previous"
+SMALL_BYTES = 2**25
+"""Of the weights that are measured: up to here copying them costs nothing beside what it saves."""
 
 
 class LiveMeasurement:
@@ -56,8 +62,9 @@ class LiveMeasurement:
             circuits=descriptions(circuits),
             family_override=family if isinstance(family, Family) else None,
         )
-        wanted = default_circuits(self.run) if circuits is None else circuits
-        found = {} if group.count > 1 and isinstance(wanted, Mapping) else circuits_of(self.run, _several(wanted))
+        with _speaking_of_the_monitor():
+            wanted = default_circuits(self.run) if circuits is None else circuits
+            found = {} if group.count > 1 and isinstance(wanted, Mapping) else circuits_of(self.run, _several(wanted))
         if group.count > 1 and not (found and all(isinstance(circuit, HeadCircuit) for circuit in found.values())):
             raise ValueError(
                 f"the model is spread over {group.count} ranks, which share out its heads: of such a model only "
@@ -71,7 +78,7 @@ class LiveMeasurement:
             layer_bytes=layer_bytes(found, now),
             probes=live_probes(probes, removed),
             references={},
-            stretches={_PREVIOUS: "previous"},
+            stretches={PREVIOUS: "previous"},
             is_live=True,
         )
         self.attrs = provenance(self.run, plan)
@@ -80,28 +87,61 @@ class LiveMeasurement:
         """Those of every measurement, of the whole model."""
         self._plan = _own_share(plan, group)
         self._tensors = tensors_by_layer(found, now)
-        self._read = sorted({name for names in self._tensors.values() for name in names})
+        self.names = sorted({name for names in self._tensors.values() for name in names})
         self._before: Entry | None = None
+        self._why_no_previous = NO_PREVIOUS
         self._count = 0
+        self.plan, self.layout = plan, SlotLayout.of(now.stored, self.names)
+        self.cost: dict[str, float] = {}
+        """Seconds that each probe took the last time, where that is known."""
+        self._in_slots: SlotMeasurement | None = None
+        if group.count == 1 and self.layout.nbytes <= SMALL_BYTES:
+            self._in_slots = SlotMeasurement(plan, WeightSlots(self.layout, 2 if self.has_drift else 1))
 
     def table(self, measurements: Sequence[CheckpointValues]) -> pd.DataFrame:
         """Measurements as `measure` gives them."""
         return self.rows.table(measurements, self.attrs)
 
-    def measure(self, step: int) -> tuple[CheckpointValues, str | None]:
-        """All numbers of the weights as they are now, and why some are missing; on the first rank alone."""
+    @property
+    def has_drift(self) -> bool:
+        """Whether a measurement is compared with the one before."""
+        return bool(self.plan.probes_that_read("current, previous"))
+
+    def forget(self, reason: str) -> None:
+        """The next measurement has nothing before it to compare with."""
+        self._before, self._why_no_previous = None, reason
+        if self._in_slots:
+            self._in_slots.forget(reason)
+
+    def take_over(self, other: SlotMeasurement) -> None:
+        """Go on where another measurement of the same model stopped."""
+        self.forget("the worker died that measured before")
+        if self._in_slots:
+            self._in_slots.compare_with(other)
+
+    def measure(self, step: int, only: Collection[str] | None = None) -> tuple[CheckpointValues, str | None]:
+        """All numbers of the weights as they are now, and why some are missing; on the first rank alone.
+
+        Of a large model the probes are measured all together, whichever are named.
+        """
         now = self.group.everywhere(self.weights.now, f"the model at step {step}")
         self._count += 1  # the same step may come again with other weights, which are then not those of before
+        if self._in_slots:
+            slot = self._count % self._in_slots.slots.count
+            self._in_slots.slots.fill(slot, now)
+            found = self._in_slots.measure(step, slot, only)
+            self.cost = self._in_slots.cost
+            return found
         entry = Entry(step, now.label, lambda: now, version=str(self._count))
         own = list(self._at_once(entry) if self.group.count == 1 else self._by_layer(entry))
-        if any(probe.reads == "current, previous" for probe in self._plan.probes):
-            kept = self.group.everywhere(now.copy_of, self._read, now.label)
+        if self.has_drift:
+            kept = self.group.everywhere(now.copy_of, self.names, now.label)
             self._before = replace(entry, open=lambda: kept)
         return self._whole(step, self.group.gather(own))
 
     def _at_once(self, now: Entry) -> Iterator[tuple[CheckpointValues, str | None]]:
         """All layers; each tensor is read when it is needed."""
-        yield measure_checkpoint(self._plan, _task(now, self._before))
+        yield measure_checkpoint(self._plan, _task(now, self._before or self._why_no_previous))
 
     def _by_layer(self, now: Entry) -> Iterator[tuple[CheckpointValues, str | None]]:
         """This rank's share of each layer that it has one of."""
@@ -111,7 +151,8 @@ class LiveMeasurement:
     def _layer(self, layer: Layer, now: Entry) -> list[tuple[CheckpointValues, str | None]]:
         """Every rank gathers every layer, whatever becomes of measuring it, and lets go of it before the next."""
         plan, names = _one_layer(self._plan, layer), self._tensors[layer]
-        task = _task(_gathered(now, names), _gathered(self._before, names) if self._before else None)
+        before = _gathered(self._before, names) if self._before else self._why_no_previous
+        task = _task(_gathered(now, names), before)
         return [_measured_or_missing(plan, task)] if plan.heads else []
 
     def _whole(
@@ -148,12 +189,33 @@ def live_probes(wanted: Wanted | None, removed: int = 4) -> tuple[Probe, ...]:
 _LIVE = tuple(name for name, probe in PROBES.items() if probe.reads != "current, reference")
 
 
+@contextmanager
+def _speaking_of_the_monitor() -> Iterator[None]:
+    """What readers of files say of `open_run` and the command line, said of what the user has called."""
+    try:
+        yield
+    except ValueError as error:
+        said = str(error)
+        for ours, theirs in _IN_FILES.items():
+            said = said.replace(ours, theirs)
+        if said == str(error):
+            raise
+        error.args = (said,)
+        raise
+
+
+_IN_FILES = {
+    "to open_run, or --heads on the command line": "to Monitor(...)",
+    "open_run(..., ": "Monitor(..., ",
+}
+
+
 def _several(wanted: str | Sequence[str] | Mapping[str, Builder]) -> Sequence[str] | Mapping[str, Builder]:
     return (wanted,) if isinstance(wanted, str) else wanted
 
 
-def _task(now: Entry, before: Entry | None) -> CheckpointTask:
-    return CheckpointTask(now, {_PREVIOUS: before or "no measurement before this one"}, frozenset({now.label}))
+def _task(now: Entry, before: Entry | str) -> CheckpointTask:
+    return CheckpointTask(now, {PREVIOUS: before}, frozenset({now.label}))
 
 
 def _own_share(plan: Plan, group: SingleProcess) -> Plan:

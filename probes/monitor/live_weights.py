@@ -9,11 +9,14 @@ from torch import Tensor
 
 from checkpoints.files.checkpoint import abridged
 from checkpoints.files.in_memory import InMemory, is_sharded
-from checkpoints.heads.configs import knows_heads
+from checkpoints.heads.configs import HEAD_COUNTS, KV_HEAD_COUNTS, knows_heads
 
 Model = torch.nn.Module | Callable[[], dict[str, Tensor]]
 """A module, or a function that gives names and tensors as they are now."""
 
+_HEADS = (*HEAD_COUNTS, "nhead", "nheads", "heads")
+_KV_HEADS = (*KV_HEAD_COUNTS, "n_kv_head", "num_kv_head")
+"""What modules call the number of their heads."""
 _FSDP1 = "FullyShardedDataParallel"
 
 
@@ -42,6 +45,11 @@ class LiveWeights:
         """The names of all tensors, those of every shard alike."""
         return list(self.now("the model"))
 
+    def own_bytes(self) -> int:
+        """How much memory the tensors of this process take; of sharded ones, its shards."""
+        tensors = self.now("the model").tensors.values()
+        return sum(getattr(tensor, "_local_tensor", tensor).nbytes for tensor in tensors)
+
     def must_have(self, names: list[str]) -> None:
         """Raise ValueError where the tensors are not those of the first rank, which are these."""
         other = sorted({*names} ^ {*self.names()})
@@ -58,7 +66,17 @@ class LiveWeights:
                 found = _as_dict(getattr(module, attribute, None))
                 if knows_heads(found):
                     return found
-        return {}
+        return self._counted_in_modules()
+
+    def _counted_in_modules(self) -> dict[str, int]:
+        """How many heads the modules themselves say they have, as `n_head` does; nothing where they disagree."""
+        found = {}
+        for key, names in (("num_attention_heads", _HEADS), ("num_key_value_heads", _KV_HEADS)):
+            said = [vars(module).get(name) for module in _modules(self.model) for name in names]
+            counts = {count for count in said if isinstance(count, int) and not isinstance(count, bool) and count > 0}
+            if len(counts) == 1:
+                found[key] = counts.pop()
+        return found if "num_attention_heads" in found else {}
 
 
 def _modules(model: Model) -> Iterable[torch.nn.Module]:

@@ -12,30 +12,41 @@ are, no random generator is touched, and an error in here is reported and never 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
-from checkpoints import Family
+from checkpoints import Family, RunWriter
 from probes.circuits import Builder
 from probes.measuring.catalogue import Wanted
 from probes.measuring.rows import CheckpointValues
+from probes.monitor import exits
 from probes.monitor.adaptive import AdaptiveCheckpoints
+from probes.monitor.background import Answer
 from probes.monitor.budget import Budget
 from probes.monitor.distributed import ProcessGroup, SingleProcess, is_bystander
 from probes.monitor.evaluation import Evaluation, preserving_rng_and_mode
 from probes.monitor.guard import Guard
 from probes.monitor.guarded_sinks import GuardedSinks
+from probes.monitor.home import Home
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
-from probes.monitor.readings import MeasuredTable, Readings
+from probes.monitor.measured_table import MeasuredTable
+from probes.monitor.measuring import RESUMED, Measuring
+from probes.monitor.readings import Readings
 from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.sinks import Sinks, checked_sinks, made_sinks
+from probes.monitor.spending_notes import UPDATES_TO_KNOW, affords, say_what_the_least_costs, sum_up
 from probes.monitor.steps import StepNumber, Steps
 from probes.monitor.tracked_scalars import TrackedScalars
+from probes.monitor.worker import Measured
 from probes.series.online import Event
+from probes.series.online.state import apply_look
 
 logger = logging.getLogger("probes.monitor")
 
@@ -57,10 +68,14 @@ class Monitor(Readings):
     alpha          chance of a false announcement in one such series, over the whole run
     interventions  steps at which a drop is your own doing, such as of the learning rate
     on_event       called with every `Event`; evaluate is called too, and the scalars that it returns are recorded
-    sinks          where numbers go: names ("csv", "tensorboard", "wandb", "trackio", "parquet") or objects of
+    run            a folder for everything: scalars, measurements, events and checkpoints around events, which `probes
+                   watch`, `measure`, `events` and `report` read; without it all stays in memory
+    sinks          where else numbers go: names ("csv", "tensorboard", "wandb", "trackio", "parquet") or objects of
                    `probes.monitor.sinks`, one or several
-    checkpoints    what is written around events, see `AdaptiveCheckpoints`
-    step           updates done before, in a run that is taken up again
+    checkpoints    what is written around events, see `AdaptiveCheckpoints`; False: none, also where there is a run
+    background     measure in a process of its own, which training does not wait for
+    step           updates done before, in a run that is taken up again: with `run`, what was known then is known again
+                   (or see `load_state_dict`)
 
     Training in several processes: every rank makes a Monitor and calls it alike; the scalars, such as the loss, are
     those of the first rank. Where each holds the whole model (DistributedDataParallel) the first one monitors and the
@@ -87,8 +102,10 @@ class Monitor(Readings):
         interventions: Sequence[float] = (),
         on_event: Callable[[Event], None] | None = None,
         evaluate: Evaluation | None = None,
+        run: str | Path | RunWriter | None = None,
         sinks: Sinks = (),
-        checkpoints: AdaptiveCheckpoints | None = None,
+        checkpoints: AdaptiveCheckpoints | Literal[False] | None = None,
+        background: bool = False,
         step: int = 0,
     ) -> None:
         self.weights = LiveWeights(model)
@@ -96,7 +113,8 @@ class Monitor(Readings):
         self.is_active = isinstance(self.processes, ProcessGroup) or not is_bystander()
         self.budget = budget if isinstance(budget, Budget) else Budget(budget)
         self.tracked = TrackedScalars(detect_in, alpha, interventions)
-        self.on_event, self.evaluate, self.checkpoints = on_event, evaluate, checkpoints
+        self.on_event, self.evaluate = on_event, evaluate
+        self.checkpoints = checkpoints or (AdaptiveCheckpoints(None) if run and checkpoints is None else None)
         given = checked_sinks(sinks)
         self.sinks = GuardedSinks(made_sinks(given, name) if self.is_active and self.processes.rank == 0 else ())
         self.detected: list[Event] = []
@@ -105,43 +123,59 @@ class Monitor(Readings):
         """Updates done so far."""
         self.measured = -1
         """The step of the last measurement."""
+        self.home: Home | None = None
+        """Where everything is written, on the first rank."""
         self._schedule, self._looks, self._number = Steps(schedule), Steps(LOOK_RATIO), StepNumber()
         self._guarded, self._measured = Guard(), MeasuredTable()
         self._scalars = ScalarLog(self.tracked, self.sinks, self._guarded, keep=self.processes.rank == 0)
+        self._began = self._guarded.step = step
         if not self.is_active:
             return
         self._measurement = self.processes.everywhere(
             LiveMeasurement, self.weights, name, circuits, probes, removed, config, family, self.processes
         )
         self.processes.everywhere(self.weights.must_have, self.processes.first(self.weights.names))
-        import scipy.optimize
-        import scipy.special  # noqa: F401 (slow to import, and the first look should not be)
-
+        if step > 0:
+            self._measurement.forget(RESUMED)
+        self._measuring = Measuring(self._measurement, self.processes, self.budget)
+        self.processes.first(self._move_in, run, step)
         for steps in (self._schedule, self._looks):
             steps.start(step)
-        if checkpoints:
-            checkpoints.start(step, self._measurement.run, self.processes)
-        with self.budget.spending():
+        if self.checkpoints:
+            writer = self.home.writer if self.home else None
+            self.checkpoints.start(step, self._measurement.run, self.weights, self.processes, writer)
+        self.processes.first(self._measuring.start, step, background)
+        exits.remember(self)
+        with self._working():
             self._guarded(self._weights_changed, step)
+        self.budget.start()
 
-    def step(self, step: int | None = None, **scalars: float | Tensor) -> None:
+    def _move_in(self, run: str | Path | RunWriter | None, step: int) -> None:
+        """Open the run that everything is written to; where it is gone on with, know again what was known."""
+        if run is not None:
+            self.home = Home(run, step, self._measurement.run)
+            self.sinks.sinks.append(self.home.sink)
+            self.detected += self.home.restore(step, self.tracked, self._measurement.rows, self._measured)
+
+    def step(self, *unnamed: Any, step: int | None = None, **scalars: float | Tensor) -> None:
         """One update was made. The scalars, such as the loss, were computed with the weights before it.
 
-        step is the number of updates made so far; without it calls are counted.
+        step is the number of updates made so far; without it calls are counted. What has no name is taken for it if it
+        is a whole number; else it is said that scalars have names, once, and nothing is raised.
         """
-        self.done = self._guarded.step = self._number.of(step, self.done + 1)
+        self.done = self._guarded.step = self._number.of(step, self.done + 1, unnamed)
         if not self.is_active:
             return
-        with self.budget.spending():
+        with self._working():
             if scalars:
                 self._guarded(self._scalars.add, self.done - 1, scalars)
             self._guarded(self._weights_changed, self.done)
 
-    def log(self, step: int | None = None, **scalars: float | Tensor) -> None:
+    def log(self, *unnamed: Any, step: int | None = None, **scalars: float | Tensor) -> None:
         """Scalars of the weights after `step` updates (those done so far): an evaluation, for instance."""
         if self.is_active:
-            with self.budget.spending():
-                self._guarded(self._scalars.add, self._number.of(step, self.done), scalars)
+            with self._working():
+                self._guarded(self._scalars.add, self._number.of(step, self.done, unnamed), scalars)
 
     def close(self) -> None:
         """Measure the last weights, look once more, and close the sinks. What follows is not monitored.
@@ -152,16 +186,17 @@ class Monitor(Readings):
             return
         with self.budget.spending():
             self._guarded(self._scalars.flush)
-            if self.measured != self.done and self.processes.first(self.budget.affords, "measurement"):
+            if self.measured != self.done:
                 self._guarded(self._measure, self.done)
+            self._guarded(self._collect, True)
             self._guarded(self._look, self.done)
+            self._guarded(self._collect, True)
             if self.processes.rank == 0:
                 self._guarded(self.tracked.tell_end, self.done)
             if self.checkpoints:
-                self._guarded(self.checkpoints.close, self.done, self.weights, self.processes)
-            self.sinks.close()
-        self.is_active = False
-        logger.info("monitored %d updates in %s", self.done, self.budget)
+                with self.budget.on_account_of(self.checkpoints.budget):
+                    self._guarded(self.checkpoints.close, self.done, self.weights, self.processes)
+            self._end()
 
     def break_off(self) -> None:
         """Flush what is buffered and close the sinks, without another look at the weights: they are no longer certain.
@@ -169,13 +204,40 @@ class Monitor(Readings):
         For a training that raised, perhaps halfway through an update and in one process only: this waits for nobody.
         """
         if self.is_active:
-            self.is_active = False
             self._guarded(self._scalars.flush)
+            self._guarded(self._collect, True)
             if self.processes.count == 1:
                 self._guarded(self._announce_alarms)  # perhaps why it raised
             if self.checkpoints:
                 self._guarded(self.checkpoints.abandon)
-            self.sinks.close()
+            self._end()
+
+    def _end(self) -> None:
+        """Nothing more comes."""
+        self.is_active = False
+        self._guarded(self._measuring.end)
+        self.sinks.close()
+        if self.home:
+            self._guarded(self.home.close)
+        exits.forget(self)
+        if self.processes.rank == 0:
+            worker = self._measuring.worker_seconds
+            besides = f"; the worker took {worker:.1f} s" if worker else ""
+            besides += f"; besides, {self.checkpoints.budget}" if self.checkpoints else ""
+            sum_up(self.budget, self.done - self._began, besides)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Counts the time; a process that is told to end meanwhile does so afterwards."""
+        with self.budget.spending():
+            yield
+        if not self.is_busy:
+            exits.act_on_termination()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is in the middle of something."""
+        return self.budget.is_running
 
     def __enter__(self) -> "Monitor":
         """The monitor itself, which measured the first weights when it was made."""
@@ -192,36 +254,47 @@ class Monitor(Readings):
 
     def _weights_changed(self, step: int) -> None:
         """Write, look and measure, whatever is due now."""
+        self._guarded(self._collect)
         if self.checkpoints:
-            self._guarded(self.checkpoints.step, step, self.weights, self.processes)
+            with self.budget.on_account_of(self.checkpoints.budget):
+                self._guarded(self.checkpoints.step, step, self.weights, self.processes)
+        if step - self._began == UPDATES_TO_KNOW and self.processes.rank == 0:
+            self._guarded(say_what_the_least_costs, self.budget, self._measuring.kind)
         is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
         if look_is_due:
             self._guarded(self._look, step)
         elif self.processes.count == 1 and self.tracked.has_alarms:  # several processes act together, at looks
             self._guarded(self._announce_alarms)
-        if is_due and self.processes.first(self._affords, "measurement"):
+        if is_due and self.processes.first(self._measuring.is_affordable, step):
             self._guarded(self._measure, step)
 
-    def _affords(self, kind: str) -> bool:
-        """Whether there is time for it; the first time that there is not, this is said."""
-        looks = [_look_at(name) for name in self.tracked.detectors]  # being told comes before measuring
-        can = self.budget.affords(kind, besides=looks if kind == "measurement" else [])
-        if not can and sum(self.budget.left_out.values()) == 1:
-            logger.warning(
-                "step %d: a %s is left out, to stay within %g %% of the training time; more will be. "
-                "Raise `budget`, or measure less, to have it",
-                self.done,
-                kind,
-                100 * self.budget.share,
-            )
-        return can
-
     def _measure(self, step: int) -> None:
-        """Measure on all ranks; the first takes in what they found."""
-        with self.budget.spending("measurement"):
-            found, failure = self._measurement.measure(step)
-            self.measured = step
-            self.processes.first(self._take_in, found, failure)
+        """Measure on all ranks; the first takes in what they found, now or when a worker says so."""
+        self.measured = step
+        for answer in self._measuring.measure(step):
+            self.processes.first(self._answered, answer)
+
+    def _flush(self) -> None:
+        """Bring what is buffered to the records and the sinks, and to the disk where there is a run."""
+        self._guarded(self._scalars.flush)
+        self._guarded(self._collect)
+        if self.home:
+            self.home.flush()
+
+    def _collect(self, last: bool = False) -> None:
+        """Take in what a worker has answered."""
+        for answer in self._measuring.answers(last=last):
+            self._guarded(self._answered, answer)
+
+    def _answered(self, answer: Answer) -> None:
+        """What a measurement or a look has found."""
+        if isinstance(answer, Measured):
+            self._take_in(answer.found, answer.failure)
+            return
+        apply_look(self.tracked.detectors[answer.name], answer.state, answer.events)
+        self._looked_at(answer.name, answer.step)
+        for event in answer.events:
+            self._announce(replace(event, detected_at=max(self.done, event.detected_at)))
 
     def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
         """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
@@ -238,19 +311,26 @@ class Monitor(Readings):
             self._announce(event)
 
     def _found(self, step: int) -> list[Event]:
-        """What is new in the series that there is time to look at."""
+        """What is new in the series that there is time to look at; a worker says so later."""
         self._guarded(self._scalars.flush)
         found = self.tracked.take_alarms()
         for name, detector in self.tracked.ready().items():
-            if self._affords(_look_at(name)):
-                with self.budget.spending(_look_at(name)):
+            kind = f"look at {name}"
+            if not self._measuring.looks_elsewhere(step, name, detector) and affords(self.budget, kind, step):
+                with self.budget.spending(kind, step):
                     found += detector.look(step)
+                self._guarded(self._looked_at, name, step)
         return found
 
     def _announce_alarms(self) -> None:
         """Tell of what cannot wait for a look."""
         for event in self.tracked.take_alarms():
             self._announce(event)
+
+    def _looked_at(self, name: str, step: int) -> None:
+        """Write down what a look has learned, for whoever goes on with this run."""
+        if self.home:
+            self.home.looked_at(name, step, self.tracked.detectors[name])
 
     def _announce(self, event: Event) -> None:
         """Tell everybody who asked to be told. What they do with it does not count as the monitor's time."""
@@ -271,8 +351,3 @@ class Monitor(Readings):
         with preserving_rng_and_mode(self.weights.model):
             scalars = dict(evaluate())
         self._scalars.add(self.done, scalars)
-
-
-def _look_at(name: str) -> str:
-    """What looking at a series is called in the budget."""
-    return f"look at {name}"

@@ -1,41 +1,20 @@
 """What a monitor can be asked while training goes on, or after: the table, the events, one series."""
 
-from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
-from probes.measuring.rows import CheckpointValues
+from probes.monitor.distributed import SingleProcess
 from probes.monitor.guard import Guard
 from probes.monitor.live_measure import LiveMeasurement
+from probes.monitor.measured_table import MeasuredTable
 from probes.monitor.scalar_log import ScalarLog
+from probes.monitor.state import restore, state_of
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.series.derivatives import norm_curvature
 from probes.series.online import Event
 from probes.series.transitions.transition import transitions_table
-
-KEPT_ROWS = 500_000
-"""Of the table, the latest: its memory is bounded."""
-
-
-class MeasuredTable:
-    """Measurements as they come; the oldest go where there are too many."""
-
-    def __init__(self) -> None:
-        self._found: deque[CheckpointValues] = deque()
-
-    def add(self, found: CheckpointValues) -> None:
-        """One more measurement."""
-        self._found.append(found)
-        while len(self._found) > 1 and sum(len(one.values) for one in self._found) > KEPT_ROWS:
-            self._found.popleft()
-
-    def __len__(self) -> int:
-        """How many are kept."""
-        return len(self._found)
-
-    def table(self, measurement: LiveMeasurement) -> pd.DataFrame:
-        """All of them, as `measure` gives them."""
-        return measurement.table(list(self._found))
 
 
 class Readings:
@@ -43,6 +22,9 @@ class Readings:
 
     tracked: TrackedScalars
     detected: list[Event]
+    done: int
+    is_active: bool
+    processes: SingleProcess
     _guarded: Guard
     _scalars: ScalarLog
     _measured: MeasuredTable
@@ -86,3 +68,25 @@ class Readings:
         """Of the mean norm of a circuit over all heads, by step."""
         norms = self.series(f"{circuit}.norm").loc[1:]  # step 0 has no logarithm
         return pd.Series(norm_curvature(norms, norms.index), index=norms.index)
+
+    def state_dict(self, *, table: bool = True) -> dict[str, Any]:
+        """All that is known so far, as lists, numbers and strings, to be kept beside a checkpoint of the training.
+
+        What is buffered is written first, so that nothing is missing from the run where it is gone on with. Without the
+        table of what was measured it is smaller.
+        """
+        if self.is_active:
+            self._guarded(self._flush)
+        return state_of(self.done, self.tracked, self.detected, self._measured, table=table)
+
+    def load_state_dict(self, known: Mapping[str, Any]) -> None:
+        """Go on from a state, in a monitor newly made with step= the updates made then. Raises where it is another's.
+
+        Of several processes the first one knows, and the others need not be told.
+        """
+        if self.is_active and self.processes.rank == 0:
+            self.detected = restore(known, self.done, self.tracked, self._measured, self._measurement.rows)
+
+    def _flush(self) -> None:
+        """Bring what is buffered to where it belongs."""
+        raise NotImplementedError

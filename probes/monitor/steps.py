@@ -16,17 +16,26 @@ class StepNumber:
     def __init__(self) -> None:
         self._was_said = False
 
-    def of(self, given: Any, otherwise: int) -> int:
-        """The number handed in; `otherwise` where there is none, and where it is something else, which is said once."""
+    def of(self, given: Any, otherwise: int, positional: tuple[Any, ...] = ()) -> int:
+        """The number handed in; `otherwise` where there is none, and where it is something else, which is said once.
+
+        positional is what came without a name: a whole number is the step, anything else is refused.
+        """
+        if positional and given is None:
+            given, positional = positional[0], positional[1:]
         try:
+            if positional:
+                raise TypeError
             return otherwise if given is None else operator.index(given)
         except Exception:
             if not self._was_said:
+                several = f" and {len(positional)} more without a name" if positional else ""
                 logger.warning(
-                    "the monitor was handed a %s as the step, where a whole number of updates is expected: calls are "
-                    "counted instead, and it is not recorded. Scalars have names: monitor.step(loss=loss). This is "
+                    "the monitor was handed a %s%s as the step, where a whole number of updates is expected: calls are "
+                    "counted instead, and it is not recorded. A loss has to be named: monitor.step(loss=loss). This is "
                     "said once",
                     type(given).__name__,
+                    several,
                 )
                 self._was_said = True
             return otherwise

@@ -58,6 +58,25 @@ class TrackedScalars:
         taken, self._alarms = self._alarms, []
         return taken
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        for kept in (self.records, self.detectors, self.autocorrelations):
+            kept.clear()
+        for listed in (self._scalars, self._undecided, self._alarms):
+            listed.clear()
+
+    def begin_again(self, name: str, is_probe: bool, *, watched: bool) -> None:
+        """Make the record of a scalar that was there before a kill, and watch it if it was watched and still may be."""
+        self._begin(name, is_probe)
+        if watched and name not in self.detectors and self.patterns is None:
+            self._undecided = [other for other in self._undecided if other != name]
+            self._watch(name, diverges=False)
+
+    def forget_alarms(self, announced: Sequence[Event]) -> None:
+        """Of what waits to be announced, drop what was announced before a kill."""
+        known = {(event.metric, event.kind, event.step) for event in announced}
+        self._alarms = [one for one in self._alarms if (one.metric, one.kind, one.step) not in known]
+
     def ready(self) -> dict[str, Detector]:
         """The detectors of series that are long enough to be looked at."""
         return {name: found for name, found in self.detectors.items() if found.is_ready}

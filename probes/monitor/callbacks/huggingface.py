@@ -13,6 +13,9 @@ evaluated, the norm of the gradient and the learning rate to the weights before 
 progress are left out, and so is the summary at the end. A loss of exactly 0 is taken as missing unless
 logging_nan_inf_filter=False: with it, the Trainer's default, that is what is logged where the loss is not a number.
 
+What the monitor knows, all but the table, goes into the Trainer's own checkpoints (trainer_state.json), and a training
+that is resumed from one goes on being watched as if it had not stopped.
+
 The end: where training raises, the Trainer tells nobody. Scalars still buffered (a second's worth) are then flushed,
 and the sinks closed, when the callback is no longer used or Python ends; the weights, which may be halfway through an
 update, are not measured again. Nor are they where the Trainer has put the best ones in their place
@@ -39,6 +42,7 @@ except ImportError as error:
 
 _BOOKKEEPING = ("epoch", "step", "num_input_tokens_seen", "*_runtime", "*_per_second", "*_mem_*")
 _SUMMARY = "total_flos"  # is logged once, at the end, with means over the whole training
+_STATE = "probes.Monitor"  # in trainer_state.json
 _OF_THE_LAST_UPDATE = ("grad_norm", "learning_rate")
 
 
@@ -69,6 +73,10 @@ class MonitorCallback(TrainerCallback):
         if self._break_off_at_exit:
             self._break_off_at_exit.detach()  # the training before raised and is begun again: its sinks are needed
         self.monitor = self._settings.begin(kwargs["model"], state.global_step)
+        kept: Any = state.stateful_callbacks  # by name, whatever its annotation says
+        known = kept.get(_STATE) if isinstance(kept, dict) else None
+        if known and known.get("step") == state.global_step:
+            self.monitor.load_state_dict(known)
         self._break_off_at_exit = weakref.finalize(self, self.monitor.break_off)
         self._event_poll, self._first_values = EventPoll(self.monitor), FirstValuePerStep(self.monitor)
         self._logged = state.global_step
@@ -81,6 +89,26 @@ class MonitorCallback(TrainerCallback):
         if (self.save_on_event or self.evaluate_on_event) and self._event_poll.at(state.global_step):
             control.should_save |= self.save_on_event
             control.should_evaluate |= self.evaluate_on_event
+        if control.should_save:
+            self._keep(state)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The Trainer may be about to save."""
+        if control.should_save:
+            self._keep(state)
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """The Trainer may be about to save what is the best so far."""
+        if args.save_strategy == "best":
+            self._keep(state)
+
+    def _keep(self, state: TrainerState) -> None:
+        """Put what the monitor knows into the state of the Trainer, which goes into its checkpoint."""
+        kept: Any = state.stateful_callbacks  # by name, whatever its annotation says
+        if self.monitor is not None and self.monitor.is_active and isinstance(kept, dict):
+            kept[_STATE] = self.monitor.state_dict(table=False)
 
     def on_log(
         self,
@@ -100,6 +128,8 @@ class MonitorCallback(TrainerCallback):
             self._first_values.log(step, scalars)
         if "loss" in numbers:
             self._logged = state.global_step
+        if control.should_save:  # that comes after logging
+            self._keep(state)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -9,6 +9,9 @@ optimization every optimizer's update is one, so that several may be made in a b
 returns is recorded for every update, where gradients are accumulated as the mean over the batches of the update; what
 a validation logs belongs to the weights that were validated, and the sanity check before training is left out.
 
+What the monitor knows goes into Lightning's own checkpoints, and a training that is resumed from one goes on being
+watched as if it had not stopped.
+
 The end: the last weights are measured when training ends, so list this callback before others that replace them there
 (StochasticWeightAveraging). Where training raises or is interrupted the weights may be halfway through an update: then
 what is buffered is flushed and the sinks are closed, and no more is measured.
@@ -37,13 +40,24 @@ class MonitorCallback(Callback):
         """The one of the training that goes on, or of the last."""
         self._settings = MonitorSettings(settings)
         self._losses: list[Tensor] = []
+        self._resumed: dict[str, Any] = {}
         self._known: dict[str, Tensor] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the monitor, of the weights before the first update."""
         self.monitor = self._settings.begin(pl_module, trainer.global_step)
+        if self._resumed.get("step") == trainer.global_step:
+            self.monitor.load_state_dict(self._resumed)
         self._first_values = FirstValuePerStep(self.monitor)
         self._losses.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the monitor knows, for Lightning's own checkpoints."""
+        return self.monitor.state_dict() if self.monitor is not None else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """From a checkpoint, before there is a monitor."""
+        self._resumed = state_dict
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -1,0 +1,72 @@
+"""However a training ends, what was measured is not lost: at the end of Python, and where it is told to terminate.
+
+Leaving `with`, by an exception or by Ctrl-C, closes a monitor by itself. For the other two ends there is a list of the
+monitors that are open. SIGTERM is only answered where nobody else does: monitors flush what they hold, and the process
+then ends as it would have. A monitor that is in the middle of something finishes that first.
+"""
+
+import atexit
+import os
+import signal
+import threading
+import weakref
+from typing import Any, Protocol
+
+
+class Closable(Protocol):
+    """What has to be told of the end."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is in the middle of something."""
+        ...
+
+    def break_off(self) -> None:
+        """Flush, without another look at the weights."""
+        ...
+
+
+_OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
+_STATE = {"process": 0, "terminated": False}
+
+
+def remember(monitor: Closable) -> None:
+    """Tell it of the end, if that comes before it is closed."""
+    if not _OPEN:
+        _STATE.update(process=os.getpid(), terminated=False)
+        atexit.register(_end)
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminated)
+    _OPEN.add(monitor)
+
+
+def forget(monitor: Closable) -> None:
+    """It was closed."""
+    _OPEN.discard(monitor)
+    if not _OPEN:
+        atexit.unregister(_end)
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is _terminated:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def act_on_termination() -> None:
+    """To be called when a monitor is done with something: ends the process if it was told to end meanwhile."""
+    if _STATE["terminated"]:
+        _end()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _terminated(number: int, frame: Any) -> None:
+    _STATE["terminated"] = True
+    if os.getpid() != _STATE["process"] or not any(monitor.is_busy for monitor in _OPEN):
+        act_on_termination()
+
+
+def _end() -> None:
+    """Break off all that are open, in the process that made them: a fork has copies, which are not its to close."""
+    if os.getpid() == _STATE["process"]:
+        for monitor in list(_OPEN):
+            monitor.break_off()

@@ -1,0 +1,120 @@
+"""Who measures: this process, or a worker beside it. Either way what was found comes back as answers.
+
+Of a sharded model all ranks gather what is handed over, and the worker of the first rank measures all of it.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from probes.monitor.background import Answer, Background, DiedError
+from probes.monitor.budget import Budget
+from probes.monitor.distributed import SingleProcess
+from probes.monitor.live_measure import LiveMeasurement
+from probes.monitor.slot_measurement import SlotMeasurement
+from probes.monitor.spending_notes import affords
+from probes.monitor.worker import Measured
+from probes.series.online import Detector
+
+logger = logging.getLogger("probes.monitor")
+
+MEASUREMENT, HAND_OVER = "measurement", "hand-over of weights to the worker"
+RESUMED = "training was resumed here, and the weights of the measurement before were not kept"
+_PATIENCE = 60.0  # seconds, with a worker at the end
+
+
+class Measuring:
+    """A measurement, its cost, and the worker if there is one (on the first rank)."""
+
+    def __init__(self, measurement: LiveMeasurement, processes: SingleProcess, budget: Budget) -> None:
+        self.measurement, self.processes, self.budget = measurement, processes, budget
+        self.background: Background | None = None
+        self._began, self.worker_seconds = 0, 0.0
+        """Of processor time that a worker spent."""
+
+    def start(self, step: int, background: bool) -> None:
+        """Get ready, on the first rank: do what is slow the first time, or let a worker do it."""
+        self._began = step
+        import scipy.optimize
+        import scipy.special  # noqa: F401 (slow to import, and the first look should not be)
+
+        if background:
+            self.background = Background(self.measurement)
+            if step > 0:
+                self.background.forget(RESUMED)
+        else:
+            _warm_up()
+
+    @property
+    def kind(self) -> str:
+        """What measuring costs the training: all of it, or a copy for the worker."""
+        return HAND_OVER if self.background else MEASUREMENT
+
+    def is_affordable(self, step: int) -> bool:
+        """Whether there is time, and room in the worker's slots."""
+        if not self.background:
+            return affords(self.budget, MEASUREMENT, step)
+        if self.background.has_room:
+            return self.budget.affords_alone(HAND_OVER, step, step - self._began)
+        self.budget.left_out[HAND_OVER] += 1
+        return False
+
+    def measure(self, step: int) -> Iterator[Answer]:
+        """Measure now, on all ranks: one answer, or none yet where a worker does it."""
+        if self.processes.first(self._has_room):
+            with self.budget.spending(HAND_OVER, step):
+                self._hand_over(step)
+        else:
+            with self.budget.spending(MEASUREMENT, step):
+                found, failure = self.measurement.measure(step)
+            yield Measured(step, 0, found, failure, 0.0)
+
+    def looks_elsewhere(self, step: int, name: str, detector: Detector) -> bool:
+        """Whether a worker looks at a series now. The ranks of a sharded model have to know at once: not there."""
+        if not self.background or self.processes.count > 1:
+            return False
+        counts = self.budget.done if self.background.look(step, name, detector) else self.budget.left_out
+        counts[f"look at {name}"] += 1
+        return True
+
+    def answers(self, *, last: bool = False) -> Iterator[Answer]:
+        """What a worker has answered; the last time, what it still has to answer is waited for."""
+        if not self.background:
+            return
+        try:
+            yield from self.background.finish(_PATIENCE) if last else self.background.answers()
+        except DiedError as error:
+            logger.warning(
+                "%s: what it left undone is measured here, and so is all that follows, within the budget", error
+            )
+            background, self.background = self.background, None
+            here = SlotMeasurement(self.measurement.plan, background.slots)
+            yield from background.unfinished(here)
+            self.measurement.take_over(here)
+            background.end()
+            _warm_up()
+
+    def end(self) -> None:
+        """No worker is left behind."""
+        if self.background:
+            self.background.end()
+            self.worker_seconds, self.background = self.background.seconds, None
+
+    def _has_room(self) -> bool:
+        return self.background is not None and self.background.has_room
+
+    def _hand_over(self, step: int) -> None:
+        """Copy the weights for the worker; of a sharded model all ranks gather them first, whatever comes of it."""
+        now = self.processes.everywhere(self.measurement.weights.now, f"the model at step {step}")
+        if self.processes.count > 1:
+            now = now.gathered(self.measurement.names)
+        if self.background:
+            self.background.measure(step, now)
+
+
+def _warm_up() -> None:
+    """The first look takes several times as long as the next, at a short series and at a long one."""
+    for length in (48, 320):
+        detector = Detector("warm-up")
+        for step in range(length):
+            detector.add(step, (step * 7919 % 101) / 101)
+        detector.look(length)

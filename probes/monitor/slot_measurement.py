@@ -1,0 +1,110 @@
+"""Measuring what lies in a slot, with little besides the arithmetic: what a small model pays is calls, not products.
+
+The numbers are those of `measure_checkpoint`, batch of layers by batch of layers. It is quicker because the weights lie
+where they lay the last time (see `weight_slots`): the matrices of every head are found once per slot, and the heads of
+the measurement before are still there, with all that was computed of them.
+"""
+
+import time
+from collections.abc import Collection, Iterator
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from checkpoints.files.in_memory import InMemory
+from checkpoints.heads.layout import Layer
+from probes.circuits import BuiltCircuit, FromDescription, Matrix, read_layer
+from probes.matrices.factored import Factored, factors
+from probes.measuring.checkpoint import UNREADABLE, LayerCircuits, by_shape, numbers_of, one_thread
+from probes.measuring.layer_heads import LayerHeads
+from probes.measuring.plan import Place, Plan
+from probes.measuring.rows import CheckpointValues
+from probes.monitor.weight_slots import WeightSlots
+
+PREVIOUS = "@previous"
+NO_PREVIOUS = "no measurement before this one"
+LEFT_OUT = "left out at this step, to stay within the budget"
+
+Matrices = list[tuple[tuple[Place, ...], list[Matrix]]]
+
+
+class SlotMeasurement:
+    """The probes of a plan on the weights in slots, and the heads of the measurement before.
+
+    A slot that was measured must stay as it is until the next was: drift compares with it.
+    """
+
+    def __init__(self, plan: Plan, slots: WeightSlots) -> None:
+        self.plan, self.slots = plan, slots
+        self.cost: dict[str, float] = {}
+        """Seconds that each probe took the last time; what several share falls to the first of them."""
+        self.why_no_previous = NO_PREVIOUS
+        self._matrices: dict[tuple[int, tuple[Layer, ...]], Matrices] = {}
+        self._previous: list[LayerCircuits] | None = None
+
+    def measure(self, step: int, slot: int, only: Collection[str] | None = None) -> tuple[CheckpointValues, str | None]:
+        """All numbers of what lies in a slot (of some probes alone, if they are named), and why there are none."""
+        self.cost = {}
+        with one_thread():
+            try:
+                return self._measured(step, slot, only), None
+            except UNREADABLE as error:
+                self._previous, self.why_no_previous = None, "the measurement before this one failed"
+                reason = f"the model at step {step}: {type(error).__name__}: {error}"
+                return self.plan.rows.nothing(step, reason), reason
+
+    def forget(self, reason: str) -> None:
+        """The next measurement has nothing before it to compare with."""
+        self._previous, self.why_no_previous = None, reason
+
+    def compare_with(self, other: "SlotMeasurement") -> None:
+        """The next measurement is compared with the last of another one, whose slots must stay as they are."""
+        self._previous, self.why_no_previous = other._previous, other.why_no_previous
+
+    def _measured(self, step: int, slot: int, only: Collection[str] | None) -> CheckpointValues:
+        plan = self.plan
+        values, why = np.full(len(plan.rows), np.nan), {}
+        current: list[LayerCircuits] = []
+        for number, layers in enumerate(plan.batches):
+            heads = {names: LayerHeads(*alike, step=step) for names, alike in self._read(slot, layers)}
+            before = self.why_no_previous if self._previous is None else self._previous[number]
+            for probe in plan.probes:
+                compares = probe.reads == "current, previous"
+                others = LEFT_OUT if only is not None and probe.name not in only else before if compares else None
+                began = time.perf_counter()
+                for (circuit, layer), found in numbers_of(probe, heads, others).items():
+                    plan.rows.fill(values, why, (layer, probe.name + PREVIOUS * compares, circuit), found)
+                if others is not LEFT_OUT:
+                    self.cost[probe.name] = self.cost.get(probe.name, 0.0) + time.perf_counter() - began
+            current.append(heads)
+        if plan.probes_that_read("current, previous"):
+            self._previous = current
+        return CheckpointValues(step, values, why)
+
+    def _read(self, slot: int, layers: tuple[Layer, ...]) -> Matrices:
+        """The matrices of a batch of layers, those of one shape together."""
+        known = self._matrices.get((slot, layers))
+        if known is not None:
+            return known
+        checkpoint, matrices = InMemory(self.slots[slot], "the model"), {}
+        for layer in layers:
+            wanted = {name: one for name, one in self.plan.circuits.items() if (name, layer) in self.plan.heads}
+            matrices |= {(name, layer): matrix for name, matrix in read_layer(wanted, checkpoint, layer).items()}
+        found = list(by_shape(matrices).items())
+        if self._is_cut_out and all(map(self.slots.holds, _parts(found))):
+            self._matrices[slot, layers] = found  # what was computed from the weights is computed again
+        return found
+
+    @cached_property
+    def _is_cut_out(self) -> bool:
+        """Whether which part of the weights a matrix is depends on names and shapes alone, not on somebody's code."""
+        built = [one.build for one in self.plan.circuits.values() if isinstance(one, BuiltCircuit)]
+        return all(isinstance(build, FromDescription) for build in built)
+
+
+def _parts(found: Matrices) -> Iterator[Tensor]:
+    """All tensors that matrices consist of."""
+    for _, alike in found:
+        for matrix in alike:
+            yield from factors(matrix) if isinstance(matrix, Factored) else (matrix,)

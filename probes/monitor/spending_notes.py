@@ -1,0 +1,53 @@
+"""What is said of a monitor's budget: what the least costs as soon as it is known, what is left out, and the sum."""
+
+import logging
+
+from probes.monitor.budget import FLOOR, Budget
+
+logger = logging.getLogger("probes.monitor")
+
+UPDATES_TO_KNOW = 20
+"""After so many it is known how long one takes."""
+_HINT = "Monitor(..., background=True) measures beside the training; a larger budget= allows more"
+
+
+def affords(budget: Budget, kind: str, step: int) -> bool:
+    """Whether there is time for it; the first time that there is not, this is said."""
+    can = budget.affords(kind, step)
+    if not can and sum(budget.left_out.values()) == 1:
+        logger.warning(
+            "step %d: a %s is left out, to stay within %g %% of the training time; more will be, and they are summed "
+            "up at the end. %s",
+            step,
+            kind,
+            100 * budget.share,
+            _HINT,
+        )
+    return can
+
+
+def say_what_the_least_costs(budget: Budget, kind: str) -> None:
+    """To be called after `UPDATES_TO_KNOW` updates."""
+    seconds = budget.training / UPDATES_TO_KNOW
+    share = budget.floor_share(kind, seconds)
+    logger.log(
+        logging.WARNING if share > budget.share else logging.INFO,
+        "an update takes %.1f ms and a %s %.1f ms: at least one per factor %g in steps takes about %.1g %% of the "
+        "first 1000 updates of this model, and less later; up to %g %% is used for more of them",
+        1e3 * seconds,
+        kind,
+        1e3 * budget.cost.get(kind, 0.0),
+        FLOOR,
+        100 * share,
+        100 * budget.share,
+    )
+
+
+def sum_up(budget: Budget, updates: int, besides: str) -> None:
+    """What was done; and what was left out, which is not to be overlooked."""
+    logger.info("monitored %d updates in %s%s", updates, budget, besides)
+    missing = [f"{count} of {count + budget.done[kind]} x {kind}" for kind, count in budget.left_out.items() if count]
+    if missing:
+        logger.warning(
+            "left out to stay within %g %% of the training time: %s. %s", 100 * budget.share, ", ".join(missing), _HINT
+        )
