@@ -5,7 +5,7 @@
 What something costs is the median of the last few times. The first time that is not known, so everything is done once.
 
 There is a floor, because a series with holes as long as itself says nothing: whatever the budget, something is done
-again when the step has grown by FLOOR since it was done last. So a very small model pays more than its share in its
+again when the step has grown by a factor (FLOOR, LOOK_FLOOR) since it was done last. So a very small model pays more than its share in its
 first thousand updates, and the share falls from there as 1 / step; what that comes to is said as soon as it is known.
 
 Writing checkpoints is somebody's wish and not the price of measuring: it has an account of its own.
@@ -19,7 +19,9 @@ from statistics import median
 from time import perf_counter
 
 FLOOR = 1.4
-"""Steps grow at most by this from one measurement, or one look at a series, to the next."""
+"""Steps grow at most by this from one measurement to the next."""
+LOOK_FLOOR = 4.0
+"""The same of looks at a series, which cost several times as much and lose nothing by waiting but time."""
 AHEAD = 1000
 """Updates whose earnings may be spent before."""
 _LATELY = 5
@@ -63,10 +65,10 @@ class Budget:
         """Training begins now: what was done before, to get ready, is neither counted nor forgotten as a cost."""
         self._began, self.spent, self.elsewhere = self._clock(), 0.0, 0.0
 
-    def affords(self, kind: str, step: int | None = None) -> bool:
+    def affords(self, kind: str, step: int | None = None, floor: float = FLOOR) -> bool:
         """Whether this kind of work can be paid for now, or is due by the floor at this step; counts what cannot."""
         can = self.share == 1 or kind not in self._lately or self.spent + self._cost(kind) <= self.share * self.training
-        return self._counted(kind, can or (step is not None and self.is_overdue(kind, step)))
+        return self._counted(kind, can or (step is not None and self.is_overdue(kind, step, floor)))
 
     def affords_alone(self, kind: str, step: int, updates: int) -> bool:
         """The same of work that has the share for itself, after so many updates.
@@ -85,9 +87,9 @@ class Budget:
             self.left_out[kind] += 1
         return can
 
-    def is_overdue(self, kind: str, step: int) -> bool:
+    def is_overdue(self, kind: str, step: int, floor: float = FLOOR) -> bool:
         """Whether the step has grown by the floor since this kind of work was done."""
-        return kind not in self._last or step >= max(ceil(FLOOR * self._last[kind]), self._last[kind] + 1)
+        return kind not in self._last or step >= max(ceil(floor * self._last[kind]), self._last[kind] + 1)
 
     @contextmanager
     def spending(self, kind: str | None = None, step: int | None = None) -> Iterator[None]:

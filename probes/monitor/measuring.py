@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from probes.monitor.background import Answer, Background, DiedError
-from probes.monitor.budget import Budget
+from probes.monitor.budget import LOOK_FLOOR, Budget
 from probes.monitor.distributed import SingleProcess
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.slot_measurement import SlotMeasurement
@@ -75,6 +75,10 @@ class Measuring:
         counts = self.budget.done if self.background.look(step, name, detector) else self.budget.left_out
         counts[f"look at {name}"] += 1
         return True
+
+    def has_time_for_look(self, step: int, name: str) -> bool:
+        """Whether a series can be looked at here and now."""
+        return affords(self.budget, f"look at {name}", step, LOOK_FLOOR)
 
     def answers(self, *, last: bool = False) -> Iterator[Answer]:
         """What a worker has answered; the last time, what it still has to answer is waited for."""

@@ -41,7 +41,7 @@ from probes.monitor.measuring import RESUMED, Measuring
 from probes.monitor.readings import Readings
 from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.sinks import Sinks, checked_sinks, made_sinks
-from probes.monitor.spending_notes import UPDATES_TO_KNOW, affords, say_what_the_least_costs, sum_up
+from probes.monitor.spending_notes import UPDATES_TO_KNOW, say_what_the_least_costs, sum_up
 from probes.monitor.steps import StepNumber, Steps
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.monitor.worker import Measured
@@ -221,10 +221,8 @@ class Monitor(Readings):
             self._guarded(self.home.close)
         exits.forget(self)
         if self.processes.rank == 0:
-            worker = self._measuring.worker_seconds
-            besides = f"; the worker took {worker:.1f} s" if worker else ""
-            besides += f"; besides, {self.checkpoints.budget}" if self.checkpoints else ""
-            sum_up(self.budget, self.done - self._began, besides)
+            besides = self.checkpoints.budget if self.checkpoints else None
+            sum_up(self.budget, self.done - self._began, self._measuring.worker_seconds, besides)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -260,8 +258,8 @@ class Monitor(Readings):
                 self._guarded(self.checkpoints.step, step, self.weights, self.processes)
         if step - self._began == UPDATES_TO_KNOW and self.processes.rank == 0:
             self._guarded(say_what_the_least_costs, self.budget, self._measuring.kind)
-        is_due, look_is_due = self._schedule.is_due(step), self._looks.is_due(step)
-        if look_is_due:
+        is_due = self._schedule.is_due(step)
+        if self._looks.is_due(step):
             self._guarded(self._look, step)
         elif self.processes.count == 1 and self.tracked.has_alarms:  # several processes act together, at looks
             self._guarded(self._announce_alarms)
@@ -315,9 +313,10 @@ class Monitor(Readings):
         self._guarded(self._scalars.flush)
         found = self.tracked.take_alarms()
         for name, detector in self.tracked.ready().items():
-            kind = f"look at {name}"
-            if not self._measuring.looks_elsewhere(step, name, detector) and affords(self.budget, kind, step):
-                with self.budget.spending(kind, step):
+            if not self._measuring.looks_elsewhere(step, name, detector) and self._measuring.has_time_for_look(
+                step, name
+            ):
+                with self.budget.spending(f"look at {name}", step):
                     found += detector.look(step)
                 self._guarded(self._looked_at, name, step)
         return found

@@ -11,9 +11,9 @@ UPDATES_TO_KNOW = 20
 _HINT = "Monitor(..., background=True) measures beside the training; a larger budget= allows more"
 
 
-def affords(budget: Budget, kind: str, step: int) -> bool:
+def affords(budget: Budget, kind: str, step: int, floor: float = FLOOR) -> bool:
     """Whether there is time for it; the first time that there is not, this is said."""
-    can = budget.affords(kind, step)
+    can = budget.affords(kind, step, floor)
     if not can and sum(budget.left_out.values()) == 1:
         logger.warning(
             "step %d: a %s is left out, to stay within %g %% of the training time; more will be, and they are summed "
@@ -43,9 +43,11 @@ def say_what_the_least_costs(budget: Budget, kind: str) -> None:
     )
 
 
-def sum_up(budget: Budget, updates: int, besides: str) -> None:
+def sum_up(budget: Budget, updates: int, worker_seconds: float, checkpoints: Budget | None) -> None:
     """What was done; and what was left out, which is not to be overlooked."""
-    logger.info("monitored %d updates in %s%s", updates, budget, besides)
+    worker = f"; the worker took {worker_seconds:.1f} s of processor time" if worker_seconds else ""
+    besides = f"; for checkpoints, {checkpoints}" if checkpoints else ""
+    logger.info("monitored %d updates in %s%s%s", updates, budget, worker, besides)
     missing = [f"{count} of {count + budget.done[kind]} x {kind}" for kind, count in budget.left_out.items() if count]
     if missing:
         logger.warning(
