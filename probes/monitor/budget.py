@@ -5,8 +5,9 @@
 What something costs is the median of the last few times. The first time that is not known, so everything is done once.
 
 There is a floor, because a series with holes as long as itself says nothing: whatever the budget, something is done
-again when the step has grown by a factor (FLOOR, LOOK_FLOOR) since it was done last. So a very small model pays more than its share in its
-first thousand updates, and the share falls from there as 1 / step; what that comes to is said as soon as it is known.
+again when the step has grown by a factor (FLOOR, LOOK_FLOOR) since it was done last. So a very small model pays more
+than its share in its first thousand updates, and the share falls from there as 1 / step; what that comes to is said as
+soon as it is known.
 
 Writing checkpoints is somebody's wish and not the price of measuring: it has an account of its own.
 """

@@ -68,17 +68,17 @@ class Measuring:
                 found, failure = self.measurement.measure(step)
             yield Measured(step, 0, found, failure, 0.0)
 
-    def looks_elsewhere(self, step: int, name: str, detector: Detector) -> bool:
-        """Whether a worker looks at a series now. The ranks of a sharded model have to know at once: not there."""
-        if not self.background or self.processes.count > 1:
-            return False
-        counts = self.budget.done if self.background.look(step, name, detector) else self.budget.left_out
-        counts[f"look at {name}"] += 1
-        return True
+    def looks_here(self, step: int, name: str, detector: Detector) -> bool:
+        """Whether a series is to be looked at here and now: there is time, and no worker to do it.
 
-    def has_time_for_look(self, step: int, name: str) -> bool:
-        """Whether a series can be looked at here and now."""
-        return affords(self.budget, f"look at {name}", step, LOOK_FLOOR)
+        The ranks of a sharded model have to know at once what is found: it is not left to a worker there.
+        """
+        kind = f"look at {name}"
+        if not self.background or self.processes.count > 1:
+            return affords(self.budget, kind, step, LOOK_FLOOR)
+        counts = self.budget.done if self.background.look(step, name, detector) else self.budget.left_out
+        counts[kind] += 1
+        return False
 
     def answers(self, *, last: bool = False) -> Iterator[Answer]:
         """What a worker has answered; the last time, what it still has to answer is waited for."""

@@ -313,9 +313,7 @@ class Monitor(Readings):
         self._guarded(self._scalars.flush)
         found = self.tracked.take_alarms()
         for name, detector in self.tracked.ready().items():
-            if not self._measuring.looks_elsewhere(step, name, detector) and self._measuring.has_time_for_look(
-                step, name
-            ):
+            if self._measuring.looks_here(step, name, detector):
                 with self.budget.spending(f"look at {name}", step):
                     found += detector.look(step)
                 self._guarded(self._looked_at, name, step)
