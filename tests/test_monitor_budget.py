@@ -98,7 +98,7 @@ def test_what_the_least_costs_is_said_when_it_is_known_how_long_an_update_takes(
             with monkeypatched_cost(monitor, 0.002):
                 now += 0.01
                 monitor.step()
-    assert "an update takes 10.0 ms and a measurement 2.0 ms: at least one per factor 1.4" in caplog.text
+    assert "an update takes 10.0 ms and a measurement 2.0 ms: at least one per factor 1.5" in caplog.text
     assert "about 0.4 % of the first 1000 updates" in caplog.text
 
 

@@ -19,8 +19,9 @@ from math import ceil
 from statistics import median
 from time import perf_counter
 
-FLOOR = 1.4
-"""Steps grow at most by this from one measurement to the next."""
+FLOOR = 1.5
+"""Steps grow at most by this from one measurement to the next, where they are due at steps that grow by RATIO."""
+RATIO = 1.1
 LOOK_FLOOR = 4.0
 """The same of looks at a series, which cost several times as much and lose nothing by waiting but time."""
 AHEAD = 1000
@@ -90,7 +91,7 @@ class Budget:
 
     def is_overdue(self, kind: str, step: int, floor: float = FLOOR) -> bool:
         """Whether the step has grown by the floor since this kind of work was done."""
-        return kind not in self._last or step >= max(ceil(floor * self._last[kind]), self._last[kind] + 1)
+        return kind not in self._last or step >= max(ceil(floor / RATIO * self._last[kind]), self._last[kind] + 1)
 
     @contextmanager
     def spending(self, kind: str | None = None, step: int | None = None) -> Iterator[None]:
@@ -137,7 +138,7 @@ class Budget:
         """What doing this as seldom as possible takes of the first so many updates, as a share of their time."""
         count, step = 1, 1
         while step <= steps:
-            count, step = count + 1, ceil(FLOOR * step)
+            count, step = count + 1, ceil(FLOOR / RATIO * step)
         return count * self.cost.get(kind, 0.0) / (steps * seconds_per_step)
 
     def __str__(self) -> str:
