@@ -2,7 +2,8 @@
 
 Leaving `with`, by an exception or by Ctrl-C, closes a monitor by itself. For the other two ends there is a list of the
 monitors that are open. SIGTERM is only answered where nobody else does: monitors flush what they hold, and the process
-then ends as it would have. A monitor that is in the middle of something finishes that first.
+then ends as it would have. A monitor that is in the middle of something (`is_busy`) finishes that first; then its
+`break_off` is called.
 """
 
 import atexit
@@ -10,27 +11,13 @@ import os
 import signal
 import threading
 import weakref
-from typing import Any, Protocol
-
-
-class Closable(Protocol):
-    """What has to be told of the end."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it is in the middle of something."""
-        ...
-
-    def break_off(self) -> None:
-        """Flush, without another look at the weights."""
-        ...
-
+from typing import Any
 
 _OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
 _STATE = {"process": 0, "terminated": False}
 
 
-def remember(monitor: Closable) -> None:
+def remember(monitor: Any) -> None:
     """Tell it of the end, if that comes before it is closed."""
     if not _OPEN:
         _STATE.update(process=os.getpid(), terminated=False)
@@ -41,7 +28,7 @@ def remember(monitor: Closable) -> None:
     _OPEN.add(monitor)
 
 
-def forget(monitor: Closable) -> None:
+def forget(monitor: Any) -> None:
     """It was closed."""
     _OPEN.discard(monitor)
     if not _OPEN:

@@ -14,10 +14,11 @@ from probes.monitor.slot_measurement import SlotMeasurement
 from probes.monitor.spending_notes import affords
 from probes.monitor.worker import Measured
 from probes.series.online import Detector
+from probes.series.online.detection import FEWEST_ENTRIES
 
 logger = logging.getLogger("probes.monitor")
 
-MEASUREMENT, HAND_OVER = "measurement", "hand-over of weights to the worker"
+MEASUREMENT, HAND_OVER, LOOK = "measurement", "hand-over of weights to the worker", "look at a series"
 RESUMED = "training was resumed here, and the weights of the measurement before were not kept"
 _PATIENCE = 60.0  # seconds, with a worker at the end
 
@@ -42,7 +43,7 @@ class Measuring:
             if step > 0:
                 self.background.forget(RESUMED)
         else:
-            _warm_up()
+            self._warm_up(step)
 
     @property
     def kind(self) -> str:
@@ -73,11 +74,10 @@ class Measuring:
 
         The ranks of a sharded model have to know at once what is found: it is not left to a worker there.
         """
-        kind = f"look at {name}"
         if not self.background or self.processes.count > 1:
-            return affords(self.budget, kind, step, LOOK_FLOOR)
+            return affords(self.budget, LOOK, step, LOOK_FLOOR)
         counts = self.budget.done if self.background.look(step, name, detector) else self.budget.left_out
-        counts[kind] += 1
+        counts[LOOK] += 1
         return False
 
     def answers(self, *, last: bool = False) -> Iterator[Answer]:
@@ -95,7 +95,7 @@ class Measuring:
             yield from background.unfinished(here)
             self.measurement.take_over(here)
             background.end()
-            _warm_up()
+            self._warm_up(0)
 
     def end(self) -> None:
         """No worker is left behind."""
@@ -114,11 +114,12 @@ class Measuring:
         if self.background:
             self.background.measure(step, now)
 
-
-def _warm_up() -> None:
-    """The first look takes several times as long as the next, at a short series and at a long one."""
-    for length in (48, 320):
-        detector = Detector("warm-up")
-        for step in range(length):
-            detector.add(step, (step * 7919 % 101) / 101)
-        detector.look(length)
+    def _warm_up(self, step: int) -> None:
+        """The first look takes several times as long as the next; and what the next costs is known from then on."""
+        for length in (FEWEST_ENTRIES, FEWEST_ENTRIES, 320, 320):
+            detector = Detector("warm-up")
+            for at in range(length):
+                detector.add(at, (at * 7919 % 101) / 101)
+            with self.budget.spending(LOOK, max(step, FEWEST_ENTRIES)):
+                detector.look(length)
+        self.budget.done.pop(LOOK)

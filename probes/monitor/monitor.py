@@ -37,7 +37,7 @@ from probes.monitor.home import Home
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
 from probes.monitor.measured_table import MeasuredTable
-from probes.monitor.measuring import RESUMED, Measuring
+from probes.monitor.measuring import LOOK, RESUMED, Measuring
 from probes.monitor.readings import Readings
 from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.sinks import Sinks, checked_sinks, made_sinks
@@ -314,7 +314,7 @@ class Monitor(Readings):
         found = self.tracked.take_alarms()
         for name, detector in self.tracked.ready().items():
             if self._measuring.looks_here(step, name, detector):
-                with self.budget.spending(f"look at {name}", step):
+                with self.budget.spending(LOOK, step):
                     found += detector.look(step)
                 self._guarded(self._looked_at, name, step)
         return found

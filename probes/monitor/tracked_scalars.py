@@ -78,8 +78,9 @@ class TrackedScalars:
         self._alarms = [one for one in self._alarms if (one.metric, one.kind, one.step) not in known]
 
     def ready(self) -> dict[str, Detector]:
-        """The detectors of series that are long enough to be looked at."""
-        return {name: found for name, found in self.detectors.items() if found.is_ready}
+        """The detectors of series that are long enough to be looked at, those first that were looked at least."""
+        ready = [(name, found) for name, found in self.detectors.items() if found.is_ready]
+        return dict(sorted(ready, key=lambda pair: pair[1].looks))
 
     def tell(self) -> None:
         """Say what is watched and what is not, as far as it was not said before."""
