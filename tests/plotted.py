@@ -50,6 +50,7 @@ def events_of(*events: dict, searched: dict | None = None, not_searched: dict | 
                             "tower": None, "layer": layer, "head": head, "takes_part": True})  # fmt: skip
     table = pd.DataFrame(rows, columns=list(EVENT_COLUMNS)).astype(EVENT_COLUMNS)
     names = ["event", "run", "name", "is_metric", "step", "low", "high", "kind", "direction", "members", "q_value"]
+    names += ["strength", "p_value", "rests_on"]
     table.attrs["findings"] = pd.DataFrame(findings, columns=names)
     names = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "takes_part"]
     table.attrs["members"] = pd.DataFrame(members, columns=names)

@@ -50,7 +50,7 @@ def set_apart(table: Tables, controls: Tables) -> pd.DataFrame:
             "times": np.exp(observed),
             "low": np.exp(observed - half),
             "high": np.exp(observed + half),
-            "at": [places[name] for name in numbers.columns],
+            "at": [places[name][: len(runs)] for name in numbers.columns],
             "p_value": (np.abs(differences) >= np.abs(observed) - 1e-9).mean(0),
             "p_any": (np.abs(studentised).max(1)[:, None] >= np.abs(t_values) - 1e-9).mean(0),
         }

@@ -115,7 +115,13 @@ def compare(
 
 
 def own_event(events: pd.DataFrame, run: str) -> float | None:
-    """The step of the event that a run is aligned by: the surest of those with a loss, else of the headlines, else."""
+    """The step of the event that a run is aligned by; None where it has no event."""
+    index = own_event_index(events, run)
+    return None if index is None else float(events.loc[[index], "step"].iloc[0])
+
+
+def own_event_index(events: pd.DataFrame, run: str) -> Any:
+    """Which row of the events it is: the surest of those with a loss, else of the headlines, else of all."""
     rows = events.loc[events["run"] == run]
     if rows.empty:
         return None
@@ -124,8 +130,7 @@ def own_event(events: pd.DataFrame, run: str) -> float | None:
         of_loss = findings.loc[findings["is_metric"] & findings["name"].str.lower().str.contains("loss")]
         with_loss = rows.loc[rows.index.isin(of_loss["event"])]
         rows = with_loss if len(with_loss) else rows
-    best = rows.sort_values(["headline", "q_value"], ascending=[False, True]).iloc[0]
-    return float(best["step"])
+    return rows.sort_values(["headline", "q_value"], ascending=[False, True]).index[0]
 
 
 def _anchors(runs: list[str], align: str | Mapping[str, float] | pd.DataFrame) -> tuple[dict[str, float], list[str]]:
@@ -229,7 +234,8 @@ def _mean(series: HeadSeries) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 def _of_metric(name: str, one: One, group: str, metric: str | None) -> _Curve:
-    metrics, unit = (one.metrics, one.step_unit) if isinstance(one, Run) else (one, "step")
+    metrics = one.metrics if isinstance(one, Run) else one
+    unit = one.step_unit if isinstance(one, Run) else str(one.attrs.get("step_unit", "step"))
     if metric not in metrics.columns or "why_missing" in metrics.columns:
         raise ValueError(f"{name!r} has no metric {metric!r}; it has {', '.join(map(str, metrics.columns)) or 'none'}")
     numbers, steps = as_numbers(metrics[metric]), metrics.index.to_numpy(dtype=np.float64)

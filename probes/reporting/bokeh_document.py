@@ -7,7 +7,7 @@ order in which they appear: Bokeh's own go on counting from figure to figure in 
 import json
 from typing import Any
 
-FIGURES = ("map", "curves", "grid", "modes")
+FIGURES = ("map", "curves", "grid", "modes", "compare")
 """Those that every page has; small figures follow as small-0, small-1, ..."""
 
 PINS = 8
@@ -20,7 +20,7 @@ def bokeh_document(small: int) -> str:
     from bokeh.document import Document
 
     document = Document(title="")
-    for figure in (_map(), _curves(), _grid(), _modes(), *(_small(n) for n in range(small))):
+    for figure in (_map(), _curves(), _grid(), _modes(), _compare(), *(_small(n) for n in range(small))):
         document.add_root(figure)
     content = json.loads(serialize_json(document.to_json()))
     return json.dumps(_renumbered(content, {}), separators=(",", ":")).replace("<", "\\u003c")
@@ -248,6 +248,14 @@ def _modes() -> Any:
     _bands(figure, "modes")
     _lines(figure, "modes")
     _cursor(figure, "modes")
+    return figure
+
+
+def _compare() -> Any:
+    figure = _figure("compare", 300)
+    _bands(figure, "compare")
+    _lines(figure, "compare")
+    _cursor(figure, "compare")
     return figure
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from probes.events.answer import where_it_could_look
+from probes.events.answer import answer_apart, where_it_could_look
 from probes.measuring.catalogue import PROBES
+from probes.reporting.comparison_data import comparison_of
 from probes.reporting.event_data import events_of_run
 from probes.reporting.job import Looked
 from probes.reporting.logged import finite, interventions_of, loss_name
@@ -39,9 +40,9 @@ def page_of(
     alignment: Alignment | None,
     command: str,
     alpha: float,
-    apart: str = "",
+    apart: pd.DataFrame | str = "",
 ) -> Page:
-    """The whole page; events is None where nothing could be searched."""
+    """The whole page; events is None where nothing could be searched. apart is that of `set_apart`, or why not."""
     runs = [run_data(one, events, len(looked) > 1, alignment if n == 0 else None) for n, one in enumerate(looked)]
     others = [(one, "run") for one in looked[1:]] + [(one, "control") for one in controls]
     bands = [band_of(one.table, one.name, role) for one, role in others if one.table is not None]
@@ -61,7 +62,8 @@ def page_of(
         command=command,
         alpha=alpha,
         controls=[one.name for one in controls],
-        apart=apart,
+        apart=answer_apart(apart).strip() if isinstance(apart, pd.DataFrame) else "",
+        comparison=comparison_of(looked, controls, events, apart),
     )
 
 

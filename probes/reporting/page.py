@@ -17,15 +17,19 @@ from probes.reporting.loss_svg import loss_svg
 from probes.reporting.page_data import EventData, Page, RunData, as_json
 
 _HERE = Path(__file__).parent
-_APP = ("data", "state", "plots", "map", "curves", "grid", "modes", "csv", "main")
+_APP = ("data", "state", "plots", "map", "curves", "grid", "modes", "compare", "csv", "main")
 """The files of the app, in the order in which they build on each other."""
 
 _LONGEST = 160
 """Characters of a name in running text; the whole name stands in the facts of its run."""
 
 
-def render(page: Page, logged: Sequence[tuple[pd.DataFrame | None, RunData]]) -> str:
-    """The page as HTML. logged are the metrics of each run, in the order of the page's runs."""
+def render(
+    page: Page,
+    logged: Sequence[tuple[pd.DataFrame | None, RunData]],
+    compared: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page as HTML. logged are the metrics of each run, in the order of the page's runs; compared are pictures."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     bundle, app = _bokeh(), _app()
@@ -46,6 +50,7 @@ def render(page: Page, logged: Sequence[tuple[pd.DataFrame | None, RunData]]) ->
         page=page,
         main=page.runs[0],
         pictures=drawn,
+        compared_pictures=compared,
         verdict=verdict_text(page),
         headlines=[counted(run) for run in page.runs],
         nulls={one.name: _nulls(page.runs[0], one.name) for one in page.definitions},

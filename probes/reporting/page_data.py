@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from probes.reporting.comparison_data import Comparison
 from probes.reporting.packing import Packed
 
 
@@ -201,6 +202,8 @@ class Page:
     controls: Sequence[str] = ()
     apart: str = ""
     """What sets several runs apart from several controls, in words."""
+    comparison: Comparison | None = None
+    """Of several runs, or a run and controls."""
 
 
 def as_json(page: Page) -> str:

@@ -5,7 +5,8 @@ How data flows, one file each:
     job             a run: audited, measured, its spectra, its metrics; kept, resumed              -> Looked
     (events)        tables and metrics of all runs and controls                                    -> events
     collect         Looked + events; with event_data, series_data, small_figures, nulls, packing   -> Page (page_data)
-    loss_svg        the loss as a still picture                                                    -> SVG
+    comparison_data several runs and controls: own events, what recurs, what differs               -> Page
+    loss_svg        the loss as a still picture; compare_svg: those of several runs                -> SVG
     bokeh_document  empty figures with named models, the same for every page                       -> JSON
     page            template, style sheet, app, Bokeh's own bundle, Content-Security-Policy        -> one HTML file
     app/*.js        in the browser: unpacks Page's JSON and fills the named models
@@ -22,10 +23,10 @@ import pandas as pd
 
 from checkpoints import Run, open_run
 from checkpoints.layout import write_text
-from probes.events.answer import answer_apart
 from probes.events.compare import set_apart
 from probes.events.find import find_events
 from probes.reporting.collect import page_of
+from probes.reporting.compare_svg import compare_svgs
 from probes.reporting.job import Looked, Say, look_at, silent
 from probes.reporting.logged import learning_rate_name
 from probes.reporting.page import render
@@ -80,7 +81,7 @@ def report(
         for number, one in enumerate(opened)
     ]
     runs, against = looked[: len(sources)], looked[len(sources) :]
-    apart = ""
+    apart: pd.DataFrame | str = "The events were given: what sets runs apart was not searched." if against else ""
     if events is None:
         say("searching for events")
         events, apart = _searched(runs, against, metrics, alpha)
@@ -94,7 +95,8 @@ def report(
         apart=apart,
     )
     place = Path(path)
-    write_text(place, render(page, [(one.metrics, data) for one, data in zip(runs, page.runs, strict=True)]))
+    logged = [(one.metrics, data) for one, data in zip(runs, page.runs, strict=True)]
+    write_text(place, render(page, logged, compare_svgs(page.comparison, runs, against)))
     return place
 
 
@@ -115,8 +117,8 @@ def _refuse_twice(names: Sequence[str]) -> None:
 
 def _searched(
     runs: Sequence[Looked], controls: Sequence[Looked], wanted: Sequence[str] | None, alpha: float
-) -> tuple[pd.DataFrame | None, str]:
-    """Events of all runs that have a table, and what sets them apart from controls; None where none has one."""
+) -> tuple[pd.DataFrame | None, pd.DataFrame | str]:
+    """Events of all runs that have a table, None where none has one; what sets them apart, or why it is not said."""
     tables = [one.table for one in runs if one.table is not None]
     against = [one.table for one in controls if one.table is not None]
     if not tables:
@@ -128,10 +130,20 @@ def _searched(
             logged[one.name] = _chosen(one.metrics, wanted, left_out)
     events = find_events(tables, logged or None, controls=against or None, alpha=alpha)
     events.attrs["notes"] += [f"{name} is not searched: {why}" for name, why in left_out.items()]
-    apart = ""
-    if len(tables) > 1 and len(against) > 1:
-        apart = answer_apart(set_apart(tables, against))
-    return events, apart
+    return events, _apart(tables, against)
+
+
+def _apart(tables: Sequence[pd.DataFrame], controls: Sequence[pd.DataFrame]) -> pd.DataFrame | str:
+    if not controls:
+        return ""
+    if len(tables) < 2 or len(controls) < 2:
+        return (
+            f"Two or more of each are needed to tell what sets runs apart: {len(tables)} against {len(controls)} here."
+        )
+    try:
+        return set_apart(tables, controls)
+    except ValueError as error:
+        return f"What sets them apart cannot be told: {error}."
 
 
 def _chosen(metrics: pd.DataFrame, wanted: Sequence[str] | None, left_out: dict[str, str]) -> pd.DataFrame:

@@ -29,6 +29,9 @@ const TABLES = {
     run.events.flatMap((event) => event.findings.map((one) => [event.number, one.name, String(one.is_metric), one.step, one.low, one.high,
       one.what, one.strength, one.q_value, one.rests_on, one.heads.join(" "), event.shared === null ? "" : String(event.shared)]))),
   metrics: () => lines(["metric", "step", "value"], Object.entries(run.metrics).flatMap(([name, [x, y]]) => x.map((step, n) => [name, step, y[n]]))),
+  compare: () => lines(["run", "role", "own_event", "probe", "circuit", "step", "low", "median", "high"], comparedCurves().flatMap((one) =>
+    one.curve ? Array.from(one.curve.steps, (step, n) => [one.name, one.role, one.own ?? "", series[state.probe].name, circuitInHand(), step,
+      one.curve.low[n], one.curve.middle[n], one.curve.high[n]]) : [])),
   figures: () => lines(["figure", "line", "x", "y"], run.figures.flatMap((figure) => figure.lines.flatMap((line) =>
     line.x.map((x, n) => [figure.key, line.name, x, line.y[n]])))),
 };

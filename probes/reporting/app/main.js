@@ -18,6 +18,7 @@ function fillControls() {
   get("step").addEventListener("input", (event) => { change({ column: Number(event.target.value) }); sayCell(state.row, state.column); });
   get("difference").addEventListener("change", (event) => change({ from: event.target.checked ? Number(get("from").value) : null }));
   get("from").addEventListener("change", (event) => change({ from: Number(event.target.value) }));
+  get("align")?.addEventListener("change", (event) => change({ align: event.target.value }));
   get("controls").addEventListener("submit", (event) => event.preventDefault());
 }
 function sameHeadIn(circuit) {
@@ -30,6 +31,7 @@ function showControls() {
   get("circuit").value = state.circuit;
   get("order").value = state.order;
   get("scale").value = state.scale;
+  if (get("align")) get("align").value = state.align;
   get("step").value = state.column;
   get("step").setAttribute("aria-valuetext", `${run.step_unit} ${stepText(steps[state.column])}`);
   get("at").textContent = stepText(steps[state.column]);
@@ -46,6 +48,7 @@ function draw(now, before) {
   if (changed("probe", "circuit", "pins", "row")) drawCurves();
   else if (changed("column")) named("curves-cursor").location = logOf(steps[now.column]);
   if (changed("probe", "circuit", "pins", "row", "column", "from")) drawGrid();
+  if (changed("probe", "circuit", "row", "align", "column")) drawCompare();
   if (changed("row")) drawModes();
   else if (changed("column") && get("modes")) named("modes-cursor").location = logOf(steps[now.column]);
 }

@@ -9,7 +9,7 @@ const dashes = ["solid", "solid", "solid", "solid", "solid", "solid", "dashed", 
 
 async function placeFigures() {
   const content = readJson("page-figures");
-  const places = ["map", "curves", "grid", "modes", ...run.figures.map((_, n) => `small-${n}`)];
+  const places = ["map", "curves", "grid", "modes", "compare", ...run.figures.map((_, n) => `small-${n}`)];
   const kept = places.map((place, n) => [place, content.roots[n]]).filter(([place]) => document.getElementById(place));
   // one document for all, so that models are found by name wherever they are; each root goes to its own place
   const roots = Object.fromEntries(kept.map(([place, root]) => [root.id, document.getElementById(place)]));
@@ -87,7 +87,7 @@ function eventBands(figure, bottom, top) {
 // Axes, text and cursors in the colours of the page; again when these change.
 function paint() {
   const ink = colourOf("ink"), muted = colourOf("muted"), line = colourOf("line");
-  const figures = ["map", "curves", "grid", "modes", ...run.figures.map((_, n) => `small-${n}`)];
+  const figures = ["map", "curves", "grid", "modes", "compare", ...run.figures.map((_, n) => `small-${n}`)];
   for (const figure of figures.filter((one) => document.getElementById(one))) {
     for (const side of ["x", "y"]) {
       named(`${figure}-${side}axis`).setv({

@@ -29,6 +29,7 @@ const opening = () => ({
   circuit: first ? first.circuit : circuits[0] ?? "",
   order: "layer",
   scale: "raw",
+  align: "step",
   column: run.events.length ? soundColumn((first ?? run.events[0]).step) : soundColumn(steps[steps.length - 1]),
   from: null,
   pins: first ? first.rows.slice(0, 4) : mostMoved(3),
@@ -42,6 +43,7 @@ function toFragment(state) {
   fields.set("circuit", state.circuit);
   fields.set("order", state.order);
   fields.set("scale", state.scale);
+  if (state.align !== "step") fields.set("align", state.align);
   fields.set("step", steps[state.column]);
   if (state.from !== null) fields.set("from", steps[state.from]);
   fields.set("head", rowName(state.row));
@@ -59,6 +61,7 @@ function fromFragment(text) {
   if (circuit === "all" || circuits.includes(circuit)) state.circuit = circuit;
   if (["layer", "event", "change"].includes(fields.get("order"))) state.order = fields.get("order");
   if (["raw", "z"].includes(fields.get("scale"))) state.scale = fields.get("scale");
+  if (fields.get("align") === "event" && (page.comparison?.runs ?? []).some((one) => one.own !== null)) state.align = "event";
   const step = Number(fields.get("step"));
   if (fields.has("step") && Number.isFinite(step)) state.column = nearestColumn(step);
   const from = Number(fields.get("from"));
