@@ -6,7 +6,8 @@
 
 Steps are the Trainer's `global_step`: updates, not micro-batches, and a training that is resumed counts on. Set
 logging_steps=1 to have the loss of every update. What the Trainer logs as loss is the mean over the updates since it
-last logged, so with larger logging_steps each value is put in the middle of those, and less is seen in it.
+last logged, so with larger logging_steps each value is put in the middle of those, and less is seen in it: how often it
+can be looked at, if at all, is said before training (the default, 500, leaves nothing of trainings under 20,000 steps).
 
 Besides the loss, everything that is logged is recorded: evaluations ("eval_loss") belong to the weights that were
 evaluated, the norm of the gradient and the learning rate to the weights before the last update. Times, memory and
@@ -22,6 +23,7 @@ update, are not measured again. Nor are they where the Trainer has put the best 
 (load_best_model_at_end). A second `train()` with the same callback has a new monitor and the same sinks, closed.
 """
 
+import math
 import weakref
 from collections import defaultdict
 from fnmatch import fnmatchcase
@@ -30,7 +32,7 @@ from typing import Any
 
 from torch import Tensor
 
-from probes.monitor.callbacks.shared import EventPoll, FirstValuePerStep, MonitorSettings
+from probes.monitor.callbacks.shared import EventPoll, FirstValuePerStep, MonitorSettings, logger, tell_outlook
 from probes.monitor.monitor import Monitor
 
 try:
@@ -80,6 +82,25 @@ class MonitorCallback(TrainerCallback):
         self._break_off_at_exit = weakref.finalize(self, self.monitor.break_off)
         self._event_poll, self._first_values = EventPoll(self.monitor), FirstValuePerStep(self.monitor)
         self._logged = state.global_step
+        self._tell_outlook(args, state)
+
+    def _tell_outlook(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Say what the Trainer's logging leaves to be watched."""
+        assert self.monitor is not None
+        strategy = getattr(args.logging_strategy, "value", args.logging_strategy)
+        if strategy == "no":
+            logger.warning(
+                "nothing can be watched in this training: logging_strategy is 'no'; 'steps' with "
+                "logging_steps=1 hands over every loss"
+            )
+            return
+        to_come = state.max_steps - state.global_step
+        if strategy == "epoch":
+            epochs = max(1, math.ceil(args.num_train_epochs))
+            tell_outlook(self.monitor, to_come, max(1, state.max_steps // epochs), "logging_strategy='epoch'")
+            return
+        every = state.logging_steps or args.logging_steps
+        tell_outlook(self.monitor, to_come, int(every), f"logging_steps={every:g}")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """After an update and before the Trainer logs, evaluates and saves."""

@@ -1,11 +1,14 @@
-"""What the callbacks of all trainers share, because a trainer is not a loop of one's own in three ways.
+"""What the callbacks of all trainers share, because a trainer is not a loop of one's own in four ways.
 
 MonitorSettings     the model is there later than the callback: what is asked for wrongly is refused at once
 FirstValuePerStep   it may evaluate twice after the same update: a series has one value per step
+tell_outlook        it logs as seldom as it likes: what can then be watched is said before training
 EventPoll           it saves and evaluates in all processes together, though only the first may know of an event
 """
 
 import inspect
+import logging
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +22,9 @@ from probes.monitor.live_weights import Model
 from probes.monitor.monitor import LOOK_RATIO, Monitor
 from probes.monitor.sinks import checked_sinks
 from probes.monitor.steps import Steps
-from probes.series.online import Detector
+from probes.series.online import BY_BLOCKS, FEWEST_ENTRIES, SHORT_RATIO, Detector
+
+logger = logging.getLogger("probes.monitor")
 
 _GIVEN_BY_THE_TRAINER = ("model", "step")
 
@@ -54,6 +59,40 @@ class MonitorSettings:
 def _kept(value: Any) -> Any:
     """An iterator as a list: it is read by the checks, and by every training."""
     return list(value) if isinstance(value, Iterator) else value
+
+
+def tell_outlook(monitor: Monitor, steps: int, every: int, how: str) -> None:
+    """Say, before training, how often what a trainer logs will be looked at, where that is never or seldom.
+
+    steps is how many updates are to come, every the number of updates from one value to the next, how the setting that
+    says so.
+    """
+    if not monitor.is_active or monitor.processes.rank != 0 or steps <= 0 or every <= 1:
+        return
+    values, looks, due = steps // every, 0, FEWEST_ENTRIES
+    while due <= values:
+        looks, due = looks + 1, math.ceil(SHORT_RATIO * due) if due < BY_BLOCKS else math.ceil(LOOK_RATIO * due)
+    if looks == 0:
+        logger.warning(
+            "nothing can be watched in this training: %s, and %d updates give %d values, of which a first look takes "
+            "%d. %s makes it possible",
+            how,
+            steps,
+            values,
+            FEWEST_ENTRIES,
+            f"{how.split('=')[0]}={max(1, steps // (5 * FEWEST_ENTRIES))}",
+        )
+    else:
+        logger.warning(
+            "%s: %d updates give %d values, which are looked at %d times, first after %d updates. What happens within "
+            "fewer than %d updates is not resolved",
+            how,
+            steps,
+            values,
+            looks,
+            FEWEST_ENTRIES * every,
+            2 * every,
+        )
 
 
 class FirstValuePerStep:

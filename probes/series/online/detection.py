@@ -68,10 +68,14 @@ ALARMS = ("divergence", "not finite")
 FEWEST_ENTRIES = 40
 """Before the first look; see the measured rates above for why not fewer."""
 
+BY_BLOCKS = 300
+"""Entries from which on a look is by blocks: with 251 to 299 of them blocks raised an alarm in 3 of 20 kinks."""
+
+SHORT_RATIO = 1.25
+"""Of the entries between two looks at a record shorter than that: each is dear, and sees a fifth more."""
+
 _LEVEL_LOOKS = 30
-_BY_BLOCKS = 300  # entries: with 251 to 299 of them blocks raised an alarm in 3 of 20 kinks
 _MOST_TESTED = 125  # entries of a short record: the time that the test takes grows with their square
-_SHORT_RATIO = 1.25  # of the entries between two looks at a short record: each is dear, and sees a fifth more
 _RECENT = 0.1  # of the last step
 _BEFORE = 2.0  # the earliest transition over the first step that the search sees
 _CLOSE = 0.2
@@ -180,7 +184,7 @@ class Detector:
     @property
     def is_ready(self) -> bool:
         """Whether there are enough entries for another look: of a short record, a quarter more than at the last."""
-        return len(self.record) >= _BY_BLOCKS or len(self.record) >= self._next_entries
+        return len(self.record) >= BY_BLOCKS or len(self.record) >= self._next_entries
 
     def is_due(self, step: float) -> bool:
         """Whether it is time for a look: enough entries, and the step has grown by look_ratio since the last."""
@@ -189,7 +193,7 @@ class Detector:
     def look(self, step: int) -> list[Event]:
         """What is there now and was not announced before, ordered by step."""
         self._next = step * self.look_ratio
-        self._next_entries = max(self.fewest, int(np.ceil(_SHORT_RATIO * len(self.record))))
+        self._next_entries = max(self.fewest, int(np.ceil(SHORT_RATIO * len(self.record))))
         steps, values, is_short = self._searched()
         if len(steps) < FEWEST or steps[-1] < SHORTEST * steps[0]:
             return []
@@ -218,12 +222,12 @@ class Detector:
 
     def _searched(self) -> tuple[Entries, Entries, bool]:
         """Steps and values in which this look searches, and whether they are so few that each is tested by itself."""
-        if len(self.record) < _BY_BLOCKS:
+        if len(self.record) < BY_BLOCKS:
             return self.record.steps, self.record.values, True
         steps, values = self.record.recent(_RECENT)
-        if len(steps) >= _BY_BLOCKS:
+        if len(steps) >= BY_BLOCKS:
             return steps, values, False
-        return self.record.steps[-_BY_BLOCKS:], self.record.values[-_BY_BLOCKS:], True  # log-spaced: few are recent
+        return self.record.steps[-BY_BLOCKS:], self.record.values[-BY_BLOCKS:], True  # log-spaced: few are recent
 
     def _search(self, values: Entries, steps: Entries, alpha: float, is_short: bool) -> list[Transition]:
         """What `find_transitions` would find in these entries."""
