@@ -7,6 +7,7 @@ slow down the one who trains.
 import csv
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from checkpoints import Run
 from probes.measuring.catalogue import PROBES
 from probes.measuring.measure import measure
 from probes.monitor.sinks.csv import CSV_COLUMNS
+from probes.watch.head_curves import HeadCurves
 from probes.watch.tail import Tail
 
 _SHARE = 0.1  # of the time
@@ -31,21 +33,31 @@ class MonitorRows:
         self._tail = Tail(path, only_last=_SHOWN)
         self._lines: dict[int, list[str]] = {}
         self._table: pd.DataFrame | None = None
+        self.heads = HeadCurves()
 
     def table(self) -> pd.DataFrame | None:
         """Their rows; None if there are none."""
         lines = self._tail.read()
         if self._tail.began_again:
             self._lines.clear()
+            self.heads.clear()
         for line in lines:
             fields = next(csv.reader([line]), [])
             if len(fields) == len(CSV_COLUMNS) and fields[1].isdecimal():
                 self._lines.setdefault(int(fields[1]), []).append(line)
+                self._follow(fields)
         for step in sorted(self._lines)[:-2]:
             del self._lines[step]
         if lines or self._tail.began_again:
             self._table = self._parsed() if self._lines else None
         return self._table
+
+    def _follow(self, fields: list[str]) -> None:
+        """The number of one line, to the course of its head."""
+        _, step, layer, head, circuit, probe, component, value, _, tower = fields
+        if not component and value:
+            with suppress(ValueError):
+                self.heads.add(int(step), (tower, circuit, int(layer), int(head)), probe, float(value))
 
     def _parsed(self) -> pd.DataFrame:
         """The lines as a table; of a step that was measured twice, the later row of each number."""
@@ -60,6 +72,7 @@ class NewestCheckpoint:
 
     def __init__(self) -> None:
         self.table: pd.DataFrame | None = None
+        self.heads = HeadCurves()
         self.problem: str | None = None
         """Why the newest could not be measured."""
         self._steps: list[int] = []
@@ -82,9 +95,19 @@ class NewestCheckpoint:
         try:
             self.table = measure(newest, probes=names, drift_over="previous", audit=False)
             self.problem = next(iter(self.table.attrs["failed"].values()), None)
+            _follow_rows(self.heads, self.table)
         except Exception as error:
             self.problem = f"{type(error).__name__}: {error}"
         now = time.monotonic()
         rest = (now - began) * (1 / _SHARE - 1)
         self._not_before = now + (rest if self.problem is None else max(rest, _PATIENCE))
         self._steps = steps if self.problem is None else []
+
+
+def _follow_rows(heads: HeadCurves, table: pd.DataFrame) -> None:
+    """The numbers of a table, to the courses of its heads."""
+    rows = table[table["component"].isna()]
+    towers = rows["tower"].fillna("") if "tower" in rows.columns else [""] * len(rows)
+    columns = ("step", "layer", "head", "circuit", "probe", "value")
+    for tower, step, layer, head, circuit, probe, value in zip(towers, *(rows[one] for one in columns), strict=True):
+        heads.add(int(step), (str(tower), str(circuit), int(layer), int(head)), str(probe), float(value))

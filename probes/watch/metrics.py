@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 
+from probes.monitor.roles import role
 from probes.series.online import Detector, Event
 from probes.watch.curve import Curve
 
@@ -46,18 +47,24 @@ class Metrics:
             self.latest[name] = step, value
             if name not in self.curves:
                 self.curves[name] = Curve()
-                self.main = min(self.curves, key=lambda known: (known != "loss", "loss" not in known))
+                self.main = min(self.curves, key=_rank)
             self.curves[name].add(step, value)
-        if self.main is not None and self.main in scalars and "loss" in self.main:
+        if self.main is not None and self.main in scalars and role(self.main) in ("loss", "score"):
             self._detect(self.main, step, scalars[self.main])
 
     def _detect(self, name: str, step: int, value: float) -> None:
         """One more value of the main scalar, and a look at its course if that is due."""
         if self._detector is None or self._detector.metric != name:
-            self._detector, self._detected = Detector(name, kinds=("cliff", "stage")), -1
-        if step <= self._detected or not math.isfinite(value):
+            self._detector, self._detected = Detector(name, diverges=role(name) == "loss"), -1
+        if step <= self._detected:
             return
         self._detected = step
-        self._detector.add(step, value)
+        alarm = self._detector.add(step, value)
+        self.events += [alarm] if alarm else []
         if self._detector.is_due(step):
             self.events += self._detector.look(step)
+
+
+def _rank(name: str) -> tuple[bool, int]:
+    """The loss first, then what is called something like it, then a score; the others as they are."""
+    return name != "loss", {"loss": 0, "score": 1, "unknown": 2}.get(role(name), 3)

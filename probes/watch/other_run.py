@@ -51,6 +51,7 @@ class OtherRunReader:
             last_checkpoint=run.steps[-1] if run.steps else None,
             table=self._newest.table,
             table_source="here",
+            heads=tuple(self._newest.heads.courses()),
             events=tuple(metrics.events),
             events_source=metrics.events_source,
             problems=(*self._said, *([self._newest.problem] if self._newest.problem else [])),

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -23,6 +24,7 @@ from probes.watch.snapshot import Snapshot
 from probes.watch.tail import Tail
 
 _SPEED_OVER = 60.0  # seconds
+_TOTALS = ("max_steps", "total_steps", "steps", "num_training_steps", "train_steps")  # what a config may call them
 
 
 class RunDirectoryReader:
@@ -31,6 +33,7 @@ class RunDirectoryReader:
     def __init__(self, path: Path, *, measures: bool) -> None:
         self.path, self.measures = path, measures
         self._description = read_description(path)
+        self._config: dict[str, Any] = dict(self._description.get("config") or {})
         self._began = (path / RUN_FILE).stat()
         self._metrics, self._metrics_tail = Metrics(), Tail(path / METRICS_FILE)
         self._events: list[Event] = []
@@ -57,6 +60,7 @@ class RunDirectoryReader:
             read_at=time.monotonic(),
             last_step=metrics.last_step,
             speed=self._speed(),
+            left=self._left(),
             written=self._metrics_tail.written or None,
             latest=dict(metrics.latest),
             main=metrics.main,
@@ -65,6 +69,7 @@ class RunDirectoryReader:
             last_checkpoint=steps[-1] if steps else None,
             table=table,
             table_source=table_source,
+            heads=tuple((self._rows if PROBES_FILE in names else self._newest).heads.courses()),
             events=events,
             events_source=events_source,
             problems=tuple(text for text in (damaged, problem) if text),
@@ -97,16 +102,29 @@ class RunDirectoryReader:
             return "no writer: it was killed (the last line of metrics is cut short)"
         return "no writer: it has finished, was stopped or was killed"
 
-    def _speed(self) -> str:
-        """Over the last minute of watching, or since the run began."""
+    def _rate(self) -> tuple[float, str]:
+        """Steps a second, over the last minute of watching or since the run began, and which of the two; 0: unknown."""
         if len(self._seen) > 1:
             (earlier, first), (now, last) = self._seen[0], self._seen[-1]
             if last > first:
-                return f"{_rate((last - first) / (now - earlier))} steps/s"
+                return (last - first) / (now - earlier), ""
         seconds = self._metrics_tail.written - self._began.st_mtime
         if self._metrics.last_step and seconds > 0.1:
-            return f"{_rate(self._metrics.last_step / seconds)} steps/s on average"
-        return ""
+            return self._metrics.last_step / seconds, " on average"
+        return 0.0, ""
+
+    def _speed(self) -> str:
+        """Steps a second, in words."""
+        rate, over = self._rate()
+        return f"{_rate(rate)} steps/s{over}" if rate else ""
+
+    def _left(self) -> str:
+        """How long the steps that its config speaks of will take yet."""
+        total = next((found for name in _TOTALS if isinstance(found := self._config.get(name), int)), None)
+        done, (rate, _) = self._metrics.last_step, self._rate()
+        if total is None or done is None or not rate or done + 1 >= total:
+            return ""
+        return f"{lasting((total - done - 1) / rate)} left of {total} steps"
 
     def _measurement(self, names: Sequence[str], waits: bool) -> tuple[pd.DataFrame | None, str, str | None]:
         """The latest, who made it, and why there is none."""
@@ -157,3 +175,11 @@ def is_locked(run_file: Path) -> tuple[bool | None, os.stat_result]:
 def _rate(number: float) -> str:
     """Three digits, and more where they come before the point."""
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def lasting(seconds: float) -> str:
+    """A time to come, in the largest unit of which there are at least two."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

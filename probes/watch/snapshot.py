@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from probes.series.online import Event
+from probes.watch.head_curves import HeadCourse
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Snapshot:
     family: str = ""
     last_step: int | None = None
     speed: str = ""
+    left: str = ""
+    """How long it will take yet, where it is known how many steps there will be."""
     written: float | None = None
     """When metrics were last written, in seconds since 1970."""
     latest: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -31,6 +34,8 @@ class Snapshot:
     table: pd.DataFrame | None = None
     """Rows of the latest measurement and the one before it."""
     table_source: str = ""
+    heads: tuple[HeadCourse, ...] = ()
+    """The course of every head, the one that went furthest first."""
     events: tuple[Event, ...] = ()
     events_source: str = ""
     problems: tuple[str, ...] = ()

@@ -10,13 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from probes.measuring.tables import mean_over_layers
-from probes.series.online import Event
+from probes.series.online import ALARMS, Event
 from probes.watch.curve import sparkline
+from probes.watch.head_curves import HeadCourse
 from probes.watch.snapshot import Snapshot
 
 _WIDTH = 48  # of the sparkline
 _MOST_METRICS = 12
 _MOST_EVENTS = 8
+_MOST_HEADS = 8
+_HEAD_WIDTH = 32  # of the sparkline of a head
 
 
 def view(snapshot: Snapshot, *, log_steps: bool = True) -> RenderableType:
@@ -29,7 +32,10 @@ def view(snapshot: Snapshot, *, log_steps: bool = True) -> RenderableType:
     facts.add_row("run", title)
     facts.add_row("state", snapshot.state)
     if snapshot.last_step is not None:
-        facts.add_row("step", ", ".join(filter(None, (str(snapshot.last_step), snapshot.speed, _written(snapshot)))))
+        facts.add_row(
+            "step",
+            ", ".join(filter(None, (str(snapshot.last_step), snapshot.speed, snapshot.left, _written(snapshot)))),
+        )
     _add_metrics(facts, snapshot, log_steps)
     if snapshot.name:
         last = "" if snapshot.last_checkpoint is None else f", the last at step {snapshot.last_checkpoint}"
@@ -39,6 +45,8 @@ def view(snapshot: Snapshot, *, log_steps: bool = True) -> RenderableType:
     parts: list[RenderableType] = [facts]
     if snapshot.table is not None:
         parts += [Text(), *_measurement(snapshot.table, snapshot.table_source)]
+    if snapshot.heads:
+        parts += [Text(), *_heads(snapshot.heads, log_steps)]
     if snapshot.events_source:
         parts += [Text(), *_events(snapshot.events, snapshot.events_source)]
     return Group(*parts)
@@ -108,6 +116,20 @@ def _measurement(table: pd.DataFrame, source: str) -> list[RenderableType]:
     return [title, shown, *_why_missing(table.loc[table["step"] == steps[-1]])]
 
 
+def _heads(courses: tuple[HeadCourse, ...], log_steps: bool) -> list[RenderableType]:
+    """The heads that went furthest, each with its course."""
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=False)
+    for _ in range(3):
+        shown.add_column(no_wrap=True)
+    for course in courses[:_MOST_HEADS]:
+        (first, begin), (last, end) = course.points[0], course.points[-1]
+        line = sparkline(course.points, _HEAD_WIDTH, log_steps=log_steps)
+        shown.add_row(course.name, line, f"{_number(begin)} at step {first:.0f} to {_number(end)} at {last:.0f}")
+    more = f" of {len(courses)}" if len(courses) > _MOST_HEADS else ""
+    title = f"{courses[0].probe.replace('_', ' ')} of the heads that changed most ({len(courses[:_MOST_HEADS])}{more})"
+    return [Text(title, style="bold"), shown]
+
+
 def _rows(known: dict[tuple, float], step: int) -> list[tuple[str, int]]:
     """Probes that have a number now, with their component; of several components the last alone."""
     last: dict[str, int] = {}
@@ -144,7 +166,12 @@ def _events(events: tuple[Event, ...], source: str) -> list[RenderableType]:
     for event in events[-_MOST_EVENTS:]:
         interval = f"{event.low:.0f} to {event.high:.0f}"
         shown.add_row(
-            event.kind, event.metric, f"{event.step:.0f}", interval, str(event.detected_at), f"{event.p_value:.1g}"
+            event.kind if event.direction != "rise" or event.kind in ("spike", *ALARMS) else f"{event.kind} (rise)",
+            event.metric,
+            f"{event.step:.0f}",
+            "" if event.kind in ALARMS else interval,
+            str(event.detected_at),
+            "" if event.kind in ALARMS else f"{event.p_value:.1g}",
         )
     earlier = f", the last {_MOST_EVENTS} of {len(events)}" if len(events) > _MOST_EVENTS else ""
     return [Text(f"transitions ({source}{earlier})", style="bold"), shown]

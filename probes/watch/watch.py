@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from probes.watch.reader import Reader
+from probes.watch.serve import ServedPage
 from probes.watch.snapshot import Snapshot
 from probes.watch.view import view
 
@@ -29,20 +30,31 @@ def once(path: str | Path, *, measures: bool = True) -> Snapshot:
 
 
 def watch(
-    path: str | Path, console: Console, *, interval: float, measures: bool = True, log_steps: bool = True
+    path: str | Path,
+    console: Console,
+    *,
+    interval: float,
+    measures: bool = True,
+    log_steps: bool = True,
+    page: ServedPage | None = None,
 ) -> None:
-    """Show what is at the path, and go on showing it as it changes, until Ctrl-C."""
+    """Show what is at the path, and go on showing it as it changes, until Ctrl-C; and a page on it, if there is one."""
     polled = Polled(Reader(path, measures=measures), interval)
     polled.start()
+    if page is not None:
+        page.start()
     try:
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                live.update(polled.view(log_steps), refresh=True)
+                shown = polled.view(log_steps)
+                live.update(shown if page is None else Group(shown, Text(page.state, style="dim")), refresh=True)
                 time.sleep(_REDRAW)
     except KeyboardInterrupt:
         pass
     finally:
         polled.stop()
+        if page is not None:
+            page.stop()
 
 
 class Polled:
