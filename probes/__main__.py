@@ -7,12 +7,27 @@ import ast
 import importlib.util
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from probes.opening import Config, FamilyName, Heads, KvHeads, Metrics, Revisions, Source, Steps, failed, opened
+from probes.opening import (
+    Config,
+    FamilyName,
+    Heads,
+    KvHeads,
+    Metrics,
+    Revisions,
+    Source,
+    Steps,
+    failed,
+    opened,
+    reference,
+    served,
+    stretch,
+)
 
 app = typer.Typer(
     name="probes",
@@ -124,8 +139,8 @@ def measure(
             run,
             [name.strip() for name in circuits.split(",")] if circuits else None,
             probes=[name.strip() for name in only.split(",")] if only else None,
-            references=[_reference(text.strip()) for text in references.split(",")],
-            drift_over=[_stretch(text.strip()) for text in drift_over.split(",")] if drift_over else None,
+            references=[reference(text.strip()) for text in references.split(",")],
+            drift_over=[stretch(text.strip()) for text in drift_over.split(",")] if drift_over else None,
             removed=removed,
             audit=audited,
             engine=engine_named(engine),
@@ -260,6 +275,10 @@ def watch(
         bool, typer.Option("--measure/--no-measure", help="Measure the newest checkpoint where no monitor does.")
     ] = True,
     linear: Annotated[bool, typer.Option("--linear", help="Draw the loss over linear steps.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Serve the report of the run so far to a browser on this machine.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --html; any that is free if not given.")] = 0,
 ) -> None:
     """Look at a run while somebody else writes it: how far, how well, what is inside, what happened. Ctrl-C to leave.
 
@@ -274,8 +293,13 @@ def watch(
     if source.startswith("hub:") or "://" in source:
         raise failed(ValueError(f"{source} is elsewhere: watch is for runs on this disk"))
     console = Console(highlight=False)
-    if console.is_terminal and not once:
-        watched(source, console, interval=interval, measures=measured, log_steps=not linear)
+    if html and once:
+        raise typer.BadParameter("it stays, and --once does not", param_hint="--html")
+    if html or (console.is_terminal and not once):
+        with served(source, port, shlex.join(["probes", *sys.argv[1:]])) if html else nullcontext() as page:
+            if page is not None:
+                typer.echo(f"{page.address} shows the report of the run so far. Ctrl-C to leave")
+            watched(source, console, interval=interval, measures=measured, log_steps=not linear, page=page)
         return
     try:
         console.print(view(looked_at(source, measures=measured), log_steps=not linear))
@@ -307,26 +331,6 @@ def cache(
     typer.echo(f"{hub.cache}: {size / 1e6:.1f} MB, kept below {hub.limit / 1e9:.0f} GB")
     if clear:
         typer.echo(f"freed {hub.clear() / 1e6:.1f} MB")
-
-
-def _reference(text: str) -> "str | int | float":
-    if text == "final" or text.isdecimal():
-        return text if text == "final" else int(text)
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--references {text!r}: 'final', a step or a fraction of the last step is expected") from None
-
-
-def _stretch(text: str) -> "str | int | float":
-    if text == "previous" or text.isdecimal():
-        return text if text == "previous" else int(text)
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(
-            f"--drift-over {text!r}: 'previous', a number of steps or a ratio above 1 is expected"
-        ) from None
 
 
 def _listed_circuits() -> str:

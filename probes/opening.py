@@ -1,12 +1,19 @@
-"""How the commands open a run: the options that say what no config says, the same for `measure` and `audit`."""
+"""How the commands open a run: the options that say what no config says, the same for `measure` and `audit`.
+
+And what else they make of their options: references and stretches, and the page that `watch --html` serves.
+"""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from checkpoints import Run
+    from probes.watch import ServedPage
 
 Source = Annotated[
     str,
@@ -101,3 +108,43 @@ def failed(error: Exception) -> typer.Exit:
     """Say what is wrong, in one line; exit code 2."""
     typer.echo(f"error: {error}", err=True)
     return typer.Exit(2)
+
+
+def reference(text: str) -> "str | int | float":
+    """What --references says, as `measure` takes it."""
+    if text == "final" or text.isdecimal():
+        return text if text == "final" else int(text)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--references {text!r}: 'final', a step or a fraction of the last step is expected") from None
+
+
+def stretch(text: str) -> "str | int | float":
+    """What --drift-over says, as `measure` takes it."""
+    if text == "previous" or text.isdecimal():
+        return text if text == "previous" else int(text)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(
+            f"--drift-over {text!r}: 'previous', a number of steps or a ratio above 1 is expected"
+        ) from None
+
+
+@contextmanager
+def served(source: str, port: int, command: str) -> "Iterator[ServedPage]":
+    """A server of the report of a run, with a folder for the page and what it is made of that goes with it."""
+    import tempfile
+
+    from probes.reporting.report import report as reported
+    from probes.watch import ServedPage
+
+    with tempfile.TemporaryDirectory(prefix="probes-watch-") as folder:
+        tables = Path(folder) / "tables"
+        try:
+            yield ServedPage(
+                lambda path: reported(source, path=path, tables=tables, command=command), Path(folder), port=port
+            )
+        except OSError as error:
+            raise failed(error) from error

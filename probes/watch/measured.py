@@ -106,8 +106,8 @@ class NewestCheckpoint:
 
 def _follow_rows(heads: HeadCurves, table: pd.DataFrame) -> None:
     """The numbers of a table, to the courses of its heads."""
-    rows = table[table["component"].isna()]
-    towers = rows["tower"].fillna("") if "tower" in rows.columns else [""] * len(rows)
+    rows = table.loc[table["component"].isna()]
+    towers = ["" if pd.isna(one) else one for one in rows["tower"]] if "tower" in rows.columns else [""] * len(rows)
     columns = ("step", "layer", "head", "circuit", "probe", "value")
     for tower, step, layer, head, circuit, probe, value in zip(towers, *(rows[one] for one in columns), strict=True):
         heads.add(int(step), (str(tower), str(circuit), int(layer), int(head)), str(probe), float(value))

@@ -108,7 +108,7 @@ def _handler_of(page: ServedPage) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 (the name that it has there)
+        def log_message(self, format: str, *_: Any) -> None:
             """Nothing: the terminal shows the run."""
 
     return Handler
