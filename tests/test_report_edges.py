@@ -79,6 +79,7 @@ EDGES = {
 
 
 @in_browser
+@pytest.mark.filterwarnings("ignore:run 'run'. no attention")
 @pytest.mark.parametrize("edge", EDGES, ids=lambda edge: edge.__name__)
 def test_a_run_with_little_to_show_gives_a_page_that_says_so(edge, tmp_path, chromium):
     file = edge(tmp_path)
@@ -91,7 +92,7 @@ def test_a_run_with_little_to_show_gives_a_page_that_says_so(edge, tmp_path, chr
     opened.context.close()
 
 
-HARM = "<script>document.title='run'</script><img src=x onerror=alert(1)>\"'`{{7*7}}</title></script>"
+HARM = "<script>document.title='run'</script><img src=x onerror=alert(1)>\"'`{{7*7}}</title></script><!--<script x"
 RIGHT_TO_LEFT = "\u202eevil\u202c שלום 🦊"
 
 
@@ -102,7 +103,7 @@ def hostile_table(name: str) -> pd.DataFrame:
     for step in steps:
         for circuit in (f"ov{HARM}", RIGHT_TO_LEFT):
             for head in (0, 1):
-                values = (name, step, 0, head, circuit, f"norm{HARM}", None, step * (head + 1.0), f"tower{HARM}")
+                values = (name, step, 0, head, circuit, f"norm{HARM}", None, 10.0**step * (head + 1), f"tower{HARM}")
                 for key, value in zip(columns, values, strict=True):
                     columns[key].append(value)
     columns["why_missing"] = [None] * len(columns["run"])
@@ -110,6 +111,7 @@ def hostile_table(name: str) -> pd.DataFrame:
 
 
 @in_browser
+@pytest.mark.filterwarnings("ignore:run '")  # with ten thousand letters
 def test_hostile_names_appear_as_text_and_nothing_else(tmp_path, chromium):
     name = HARM + RIGHT_TO_LEFT + "x" * 10_000
     with RunWriter(tmp_path / "run", name=name) as writer:
@@ -134,6 +136,7 @@ def test_hostile_names_appear_as_text_and_nothing_else(tmp_path, chromium):
     assert RIGHT_TO_LEFT in opened.text("#readout") or HARM[:20] in opened.text("#readout")
     rows = opened.downloaded(lambda: page.click("[data-csv=all]"))
     assert rows[1][0] == f"norm{HARM}"
+    np.testing.assert_allclose([float(one) for one in rows[1][5:]], 10.0 ** np.arange(1, 7), rtol=2e-4)
     fragment = page.url.partition("#")[2]
     again = Opened(chromium, file, f"#{fragment}", viewport={"width": 390, "height": 800})
     assert again.text("#pins") == opened.text("#pins")
