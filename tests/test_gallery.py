@@ -210,6 +210,8 @@ def test_formulas_are_typeset_and_a_figure_can_be_made_larger(page):
     assert zoom.get_attribute("aria-pressed") == "true"
     assert page.locator("#fixed_point .warning").is_visible()  # toy size means nothing
     assert page.locator("#grokking .undrawn").is_visible()
+    page.locator("#fixed_point summary").first.press("Enter")
+    assert "ten runs, .99 of them" in page.locator("#fixed_point details").first.inner_text()
 
 
 def test_on_paper_the_filter_is_left_out_and_the_claims_are_not(page):
