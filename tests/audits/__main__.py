@@ -12,7 +12,7 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.audits.verdicts import Row, all_rows
+from tests.audits.verdicts import SEEDS, Row, all_rows
 
 ROOT = Path(__file__).parents[2]
 BEFORE = Path(__file__).with_name("before.json")
@@ -33,58 +33,60 @@ def main() -> int:
         chosen.keep.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         return 0
     known = json.loads(BEFORE.read_text(encoding="utf-8"))
-    before = {row["name"]: Row(**row) for row in [*known["faults"], *known["healthy"]]}
-    text = table(faults, healthy, before)
+    before = {kind: [Row(**row) for row in rows] for kind, rows in known.items()}
+    text = page({"faults": faults, "healthy": healthy}, before)
     (ROOT / "docs" / "audit.md").write_text(text, encoding="utf-8")
     print(text.split("\n\n")[1])
     return 0
 
 
-def table(faults: list[Row], healthy: list[Row], before: dict[str, Row]) -> str:
-    """The page."""
-    judged = [row for row in faults if row.name not in CANNOT]
-    caught = sum(row.is_caught for row in judged)
-    caught_before = sum(before[row.name].is_caught for row in judged)
-    false = [sum(bool(row.condemned_besides) for row in rows) for rows in (healthy, [before[h.name] for h in healthy])]
-    others = [
-        sum(bool(row.condemned_besides) for row in rows) for rows in (faults, [before[fault.name] for fault in faults])
-    ]
+def page(now: dict[str, list[Row]], before: dict[str, list[Row]]) -> str:
+    """The page: totals, a line for each planted fault, and the healthy runs that were ever condemned."""
+    counts = []
+    for rows in (now, before):
+        judged = [row for row in rows["faults"] if row.name not in CANNOT]
+        caught = f"{sum(row.is_caught for row in judged)} of {len(judged)}"
+        besides = f"{sum(bool(row.condemned_besides) for row in rows['faults'])} of {len(rows['faults'])}"
+        wrong = f"{sum(bool(row.condemned_besides) for row in rows['healthy'])} of {len(rows['healthy'])}"
+        counts.append((caught, wrong, besides))
     lines = [
         "# What the audit catches",
         "",
-        f"Planted faults caught: {caught} of {len(judged)} (before, at {BEFORE_COMMIT}: {caught_before}); "
-        f"{len(CANNOT)} more cannot be told from training. Healthy runs with a condemned step: {false[0]} of "
-        f"{len(healthy)} (before: {false[1]}). Broken runs in which a step that was not touched is condemned: "
-        f"{others[0]} of {len(faults)} (before: {others[1]}).",
+        f"Planted faults caught: {counts[0][0]} (before, at {BEFORE_COMMIT}: {counts[1][0]}); {len(CANNOT)} more "
+        f"cannot be told from training. Healthy runs with a condemned step: {counts[0][1]} (before: {counts[1][1]}). "
+        f"Broken runs in which a step that was not touched is condemned: {counts[0][2]} (before: {counts[1][2]}).",
         "",
-        "`python -m tests.audits` writes this page. All runs are trained from seeds that neither the tests nor the "
-        "thresholds of the audit have seen. Caught is a fault of which every planted step is named: condemned (left "
-        "out by `measure`) or suspect (pointed at and measured).",
+        f"`python -m tests.audits` writes this page. Each fault is planted in runs of {len(SEEDS)} seeds that neither "
+        "the tests nor the thresholds of the audit have seen, and each healthy run is trained from them. Caught is a "
+        "fault of which every planted step is named: condemned (left out by `measure`) or suspect (pointed at and "
+        "measured).",
         "",
-        "| planted | now | said | before |",
+        "| planted | caught | said | caught before |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {row.name} | {_state(row)} | {_said(row)} | {_state(before[row.name])} |" for row in faults]
-    odd = [row for row in healthy if row.condemned_besides or before[row.name].condemned_besides]
-    lines += ["", "| healthy run | condemned now | before |", "|---|---|---|"]
-    lines += [f"| {row.name} | {_steps(row)} | {_steps(before[row.name])} |" for row in odd]
-    lines += [f"| the other {len(healthy) - len(odd)} | none | none |", ""]
+    for name in dict.fromkeys(row.name for row in now["faults"]):
+        here, then = ([row for row in rows["faults"] if row.name == name] for rows in (now, before))
+        said = dict.fromkeys(kind for row in here for kind in row.named.values())
+        lines.append(f"| {name} | {_caught(here)} | {', '.join(said) or 'nothing'} | {_caught(then)} |")
+    lines += ["", "| healthy run | seeds in which a step is condemned | before |", "|---|---|---|"]
+    odd = 0
+    names = list(dict.fromkeys(row.name for row in now["healthy"]))
+    for name in names:
+        wrong = [
+            sum(bool(row.condemned_besides) for row in rows["healthy"] if row.name == name) for rows in (now, before)
+        ]
+        if any(wrong):
+            odd += 1
+            lines.append(f"| {name} | {wrong[0]} | {wrong[1]} |")
+    lines += [f"| the other {len(names) - odd} | 0 | 0 |", ""]
     return "\n".join(lines)
 
 
-def _state(row: Row) -> str:
-    besides = f"; condemns {_steps(row)} besides" if row.condemned_besides else ""
-    if row.name in CANNOT and not row.is_caught:
-        return f"cannot be: {CANNOT[row.name]}{besides}"
-    return ("caught" if row.is_caught else "not caught") + besides
-
-
-def _said(row: Row) -> str:
-    return ", ".join(dict.fromkeys(row.named.values())) or "nothing"
-
-
-def _steps(row: Row) -> str:
-    return ", ".join(map(str, row.condemned_besides[:4])) + (" ..." if len(row.condemned_besides) > 4 else "") or "none"
+def _caught(rows: list[Row]) -> str:
+    count = sum(row.is_caught for row in rows)
+    if rows[0].name in CANNOT and not count:
+        return f"cannot be: {CANNOT[rows[0].name]}"
+    return f"{count} of {len(rows)}"
 
 
 if __name__ == "__main__":
