@@ -244,3 +244,16 @@ def test_messages_stay_readable_whatever_a_file_is_called_within(tmp_path):
     with pytest.raises(checkpoints.WeightsError, match="which is not there") as caught:
         open_run(tmp_path / "step1")
     assert len(str(caught.value)) < 2500
+
+
+@pytest.mark.parametrize("line", ["null", "[" * 100_000, "3", "{", '{"kind": 1}'])
+def test_a_line_that_is_no_event_costs_itself_where_a_run_is_watched(tmp_path, line):
+    from probes.watch.reader import Reader
+
+    for name, content in corpus.run_directory().items():
+        (tmp_path / name).write_bytes(content)
+    before = Reader(tmp_path, measures=False).poll()
+    with open(tmp_path / "events.jsonl", "a") as file:
+        file.write(line + "\n")
+    assert len(before.events) == 1
+    assert Reader(tmp_path, measures=False).poll().events == before.events

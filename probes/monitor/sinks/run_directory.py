@@ -82,8 +82,13 @@ def event_as_json(event: Event) -> str:
 
 
 def read_event(line: str) -> Event:
-    """An event from its line; null is NaN again."""
-    fields: dict[str, Any] = json.loads(line)
+    """An event from its line; null is NaN again. Raises ValueError or TypeError where it is none."""
+    try:
+        fields: dict[str, Any] = json.loads(line)
+    except RecursionError:
+        raise ValueError("brackets without end") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"{line[:40]!r} is no event")
     fields.update(dict.fromkeys([name for name, value in fields.items() if value is None], math.nan))
     fields.setdefault("direction", "fall")  # of every event, before lines said which
     return Event(**fields)
