@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from checkpoints.hub import Hub
     from checkpoints.store import Store
 
+LAST_STEP = 2**53
+"""Beyond that floats, which steps are in series and figures, are no whole numbers any more."""
+
 FOLDERS = (
     (run_directory.find, "a run directory (run.json)"),
     (trainer_output.find, "Hugging Face Trainer output (checkpoint-500/ ...)"),
@@ -82,6 +85,9 @@ def open_run(
         run = find_in_store(str(source), store, partial(_in_folder, pattern=revisions, steps=steps))
     else:
         run = _in_folder(_existing(Path(source)), revisions, steps)
+    beyond = next((entry for entry in run.entries if entry.step > LAST_STEP), None)
+    if beyond is not None:
+        raise ValueError(f"{beyond.label}: {beyond.step} is no number of steps. Say which number is: steps=, --steps")
     for notice in run.notices:
         warnings.warn(notice, stacklevel=2)
     if config:
@@ -92,6 +98,10 @@ def open_run(
 
 
 def _existing(path: Path) -> Path:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{str(path)!a}: its name is not text (UTF-8). Rename it, or open it by a link") from None
     if not path.exists():
         hint = "" if path.is_absolute() or str(path).count("/") != 1 else f" For a hub repository write 'hub:{path}'."
         raise FileNotFoundError(f"{path} does not exist.{hint}")

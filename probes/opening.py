@@ -106,7 +106,7 @@ def settings(given: list[str]) -> dict[str, Any]:
 
 def failed(error: Exception) -> typer.Exit:
     """Say what is wrong, in one line; exit code 2."""
-    typer.echo(f"error: {error}", err=True)
+    typer.echo(f"error: {error}".encode("utf-8", "backslashreplace"), err=True)  # names of files may be no text
     return typer.Exit(2)
 
 

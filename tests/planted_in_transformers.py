@@ -13,7 +13,6 @@ from tests.training_series import Series, copied
 EVEN, LOG, WARM_UP, SLOW, SGD = 0, 1, 5, 12, 14
 Expected = dict[int, set[str]]
 Planted = tuple[Series, Expected]
-SEED = 0
 ATTENTION = [f"h.{layer}.attn.{name}.weight" for layer in (0, 1) for name in "qkvo"]
 
 
@@ -102,7 +101,7 @@ def renamed(number: int, place: int) -> Planted:
 def moments(number: int, key: str) -> Planted:
     """What AdamW keeps of the gradients, saved under the names of the weights."""
     series: Series = {}
-    torch.manual_seed(1000 * SEED + number)
+    torch.manual_seed(number)
     model = Small(tied=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(1, HABITS[number].steps[-1] + 1):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save, save_file
+from safetensors.torch import load_file, save, save_file
 
 from checkpoints import WeightsError, open_run
 from checkpoints.hub import Hub
@@ -108,8 +108,6 @@ def test_tens_of_thousands_of_names_are_compared_in_linear_time(tmp_path):
 
 def test_whole_files_are_read_as_the_formats_own_library_reads_them(tmp_path):
     """The check of the checks: what the library accepts and writes, we accept and read the same."""
-    from safetensors.torch import load_file
-
     save_file(state(5), tmp_path / "model.safetensors", metadata={"format": "pt"})
     theirs, ours = load_file(tmp_path / "model.safetensors"), open_run(tmp_path).checkpoint(0)
     assert set(theirs) == set(ours)
@@ -266,3 +264,25 @@ def test_pieces_of_zero_3_of_which_one_is_something_else_are_refused(tmp_path):
     torch.save(torch.ones(2), folder / "zero_pp_rank_1_mp_rank_00_model_states.pt")
     with pytest.raises(WeightsError, match="the frozen parameter 'f' is not all there"):
         dict(open_run(folder).checkpoint(5))
+
+
+def test_numbers_that_are_no_steps_and_names_that_are_no_text_are_refused(tmp_path):
+    from tests.walking_run import write_run
+
+    path = write_run(tmp_path / "walk", [0, 10, 20])
+    (path / "step20.safetensors").rename(path / f"step{10**20}.safetensors")
+    with pytest.raises(ValueError, match=rf"step{10**20}\.safetensors: {10**20} is no number of steps"):
+        open_run(path)
+    path = write_run(tmp_path / os.fsdecode(b"w\xff"), [0, 10])
+    with pytest.raises(ValueError, match=r"w\\udcff': its name is not text"):
+        open_run(path)
+
+
+def test_weights_whose_squares_overflow_are_audited(tmp_path):
+    from checkpoints.audit import audit
+    from tests.walking_run import write_run
+
+    path = write_run(tmp_path / "walk", [0, 10, 20, 30])
+    for file in path.glob("*.safetensors"):
+        save_file({name: tensor.double() * 1e200 for name, tensor in load_file(file).items()}, file)
+    assert audit(open_run(path)).condemned == {}

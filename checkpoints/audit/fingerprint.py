@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float64
 from torch import Tensor
 
 from checkpoints.files import Checkpoint
@@ -36,7 +36,7 @@ class Fingerprint:
     not_finite: int
     norm: float
     is_constant: bool
-    sketch: Float32[np.ndarray, " 64"]
+    sketch: Float64[np.ndarray, " 64"]
     sum: float = 0.0
     lowest: float = 0.0
     highest: float = 0.0
@@ -48,7 +48,9 @@ class Fingerprint:
     @property
     def largest_share(self) -> float:
         """How much of the sum of squares is that of the largest entry."""
-        return max(self.lowest**2, self.highest**2) / self.norm**2 if self.norm else 0.0
+        if not 0 < self.norm < math.inf:  # of float64 beyond 1e154 the squares are none
+            return 0.0
+        return (max(abs(self.lowest), abs(self.highest)) / self.norm) ** 2
 
 
 def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
@@ -84,7 +86,7 @@ def fingerprint(tensor: Tensor, file: str = "") -> Fingerprint:
         not_finite=not_finite,
         norm=math.sqrt(squares),
         is_constant=raw.numel() == 0 or (bool(raw[0] == raw[-1]) and bool((raw == raw[0]).all())),
-        sketch=sketch.numpy().astype(np.float32),
+        sketch=sketch.numpy(),
         sum=total,
         lowest=lowest if raw.numel() else 0.0,
         highest=highest if raw.numel() else 0.0,
