@@ -107,7 +107,7 @@ def csv_rows(content: bytes) -> list[dict] | None:
     if b"\r" in content:
         return None
     text = content.decode("utf-8", "replace").replace("\0", "")
-    between = "\t" if "\t" in text else ","
+    between = "\t" if "\t" in text.partition("\n")[0] else ","
     rows = list(csv.reader(text.splitlines(), delimiter=between))
     return [dict(zip([field.strip() for field in rows[0]], row, strict=False)) for row in rows[1:]] if rows else []
 
