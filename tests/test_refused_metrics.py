@@ -209,7 +209,7 @@ def test_a_flipped_bit_in_a_table_of_probes_is_found_by_its_checksum(tmp_path):
 def test_a_sink_that_goes_on_names_a_damaged_file(tmp_path):
     from probes.monitor.sinks import CSV
 
-    for damage in (b"1,loss,0.5,7\n", b"\xff\xfe,loss,1\n"):
+    for damage in (b"1,loss,0.5,7\n", b"\xff\xfe,loss,1\n", b"1,l\ross,0.5  \n"):
         folder = tmp_path / str(len(damage))
         sink = CSV(folder)
         tell(sink, range(5))
@@ -257,3 +257,14 @@ def test_a_line_that_is_no_event_costs_itself_where_a_run_is_watched(tmp_path, l
         file.write(line + "\n")
     assert len(before.events) == 1
     assert Reader(tmp_path, measures=False).poll().events == before.events
+
+
+def test_a_line_that_is_no_measurement_costs_itself_where_a_run_is_watched(tmp_path):
+    from probes.watch.reader import Reader
+
+    for name, content in corpus.run_directory().items():
+        (tmp_path / name).write_bytes(content)
+    before = Reader(tmp_path, measures=False).poll().table
+    with open(tmp_path / "probes.csv", "ab") as file:
+        file.write(b"a,30,0,0,o\rv,norm,,1.0,,\n")
+    assert Reader(tmp_path, measures=False).poll().table.equals(before)

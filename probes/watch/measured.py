@@ -42,7 +42,7 @@ class MonitorRows:
             self._lines.clear()
             self.heads.clear()
         for line in lines:
-            fields = next(csv.reader([line]), [])
+            fields = _fields(line)
             if len(fields) == len(CSV_COLUMNS) and fields[1].isdecimal():
                 self._lines.setdefault(int(fields[1]), []).append(line)
                 self._follow(fields)
@@ -65,6 +65,14 @@ class MonitorRows:
         rows = pd.read_csv(StringIO(text), names=CSV_COLUMNS, dtype={"component": "Int64", "tower": "str"})
         rows = rows.drop_duplicates(["step", "tower", "layer", "head", "circuit", "probe", "component"], keep="last")
         return rows.drop(columns="tower") if rows["tower"].isna().to_numpy().all() else rows
+
+
+def _fields(line: str) -> list[str]:
+    """The fields of a line, none where it is damaged."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
 
 
 class NewestCheckpoint:

@@ -113,7 +113,10 @@ def _column(number: int, count: int) -> Callable[[str], int]:
     """Reads the step of a line, which is in the column of this number, of so many."""
 
     def step(line: str) -> int:
-        fields = next(csv.reader([line]), [])
+        try:
+            fields = next(csv.reader([line]), [])
+        except csv.Error as error:
+            raise ValueError(str(error)) from None
         if len(fields) != count:
             raise ValueError(f"{len(fields)} fields, {count} are expected")
         return int(fields[number])
