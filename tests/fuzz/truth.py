@@ -109,7 +109,10 @@ def csv_rows(content: bytes) -> list[dict] | None:
     text = content.decode("utf-8", "replace").replace("\0", "")
     between = "\t" if "\t" in text.partition("\n")[0] else ","
     rows = list(csv.reader(text.splitlines(), delimiter=between))
-    return [dict(zip([field.strip() for field in rows[0]], row, strict=False)) for row in rows[1:]] if rows else []
+    names = [field.strip() for field in rows[0]] if rows else []
+    if len({*names}) < len(names):  # which of two columns of one name is meant, a table cannot say
+        return None
+    return [dict(zip(names, row, strict=False)) for row in rows[1:]]
 
 
 def event_rows(content: bytes) -> list[dict] | None:
