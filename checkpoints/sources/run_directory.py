@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ def find(path: Place) -> Run | None:
     if not (path / RUN_FILE).is_file():
         return None
     description = read_description(path)
-    return described(path, description, files_of(path, "step"))
+    return replace(described(path, description, files_of(path, "step")), notices=dangling_links(path))
 
 
 def described(path: Place, description: Mapping[str, Any], files: Mapping[int, Place]) -> Run:
@@ -45,7 +46,6 @@ def described(path: Place, description: Mapping[str, Any], files: Mapping[int, P
         circuits=description["circuits"],
         packages=description["packages"],
         read_metrics=partial(read_metrics, path / METRICS_FILE),
-        notices=dangling_links(path),
     )
 
 
