@@ -66,7 +66,12 @@ def broken_loss(path: Path) -> Path:
 EDGES = {
     one_checkpoint: ["1 checkpoint", "could not look for events", "One checkpoint alone cannot be audited"],
     none_sound: ["condemns every checkpoint", "could not look for events", "there is no map", "4 condemned"],
-    no_metrics: ["No metrics were found", "No loss was logged", "could not look for events"],
+    no_metrics: [
+        "No metrics were found",
+        "No loss was logged",
+        "could not look for events",
+        "Not searched: ov.norm, qk.norm, ov.effective_rank, qk.effective_rank",
+    ],
     no_attention: ["4 checkpoints", "no attention here; measured are its matrices fc", "20 are needed"],
     empty_heads: ["No number at any checkpoint: heads 0.0, 0.1"],
     broken_loss: [

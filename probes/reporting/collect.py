@@ -93,7 +93,11 @@ def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment:
     said = list(one.problems)
     if cube is not None and len(columns) < len(cube.steps):
         said.append(f"Of {len(cube.steps)} checkpoints {len(columns)} are shown; events were searched in all of them.")
-    said += where_it_could_look(events) if events is not None else ["No events were searched: nothing was measured."]
+    said += (
+        _grouped(where_it_could_look(events))
+        if events is not None
+        else ["No events were searched: nothing was measured."]
+    )
     said += _attrs_said(table)
     missing, reasons = missing_of(table, cube, columns) if table is not None and cube else ([], [])
     meanings = table.attrs.get("definitions", {}) if table is not None else {}
@@ -124,6 +128,18 @@ def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment:
         metrics=_thinned(metrics, loss),
         interventions=interventions_of(metrics),
     )
+
+
+def _grouped(sentences: Sequence[str]) -> list[str]:
+    """What was not searched for the same reason in one sentence, with all its names."""
+    start, names, others = "Not searched: ", {}, []
+    for sentence in sentences:
+        name, comma, reason = sentence.removeprefix(start).partition(", ")
+        if sentence.startswith(start) and comma:
+            names.setdefault(reason, []).append(name)
+        else:
+            others.append(sentence)
+    return [f"{start}{', '.join(found)}: {reason}" for reason, found in names.items()] + others
 
 
 def _search_of(
