@@ -16,7 +16,7 @@ LATEST = 2.5
 
 @pytest.mark.slow
 def test_every_mode_of_the_linear_head_is_announced_in_order_and_nothing_else():
-    run = watch(partial(LinearICL, LINEAR), mode_times, seed=11, steps=4500)
+    run = watch(partial(LinearICL, LINEAR), mode_times, seed=11, steps=4500, budget=1.0)
     assert run.failure is None
     true, told = np.array(run.true["loss"]), run.told("loss")
     assert len(true) == len(told) == 2  # the third comes later
@@ -28,8 +28,8 @@ def test_every_mode_of_the_linear_head_is_announced_in_order_and_nothing_else():
 
 @pytest.mark.slow
 def test_grokking_is_announced_and_learning_by_heart_is_not():
-    run = watch(partial(modular_addition, QUICK), drop_of_test_loss, seed=0, steps=2000)
-    control = watch(partial(modular_addition, with_random_labels(QUICK)), nothing, seed=0, steps=2000)
+    run = watch(partial(modular_addition, QUICK), drop_of_test_loss, seed=0, steps=2000, budget=1.0)
+    control = watch(partial(modular_addition, with_random_labels(QUICK)), nothing, seed=0, steps=2000, budget=1.0)
     assert run.failure is None
     assert control.failure is None
     ((half_time, event),) = run.pairs("test_loss")

@@ -3,7 +3,9 @@
 Runs are trained here with a live monitor and announced to us as they go: the linear head with its known times t*,
 modular addition, where the test loss drops long after the training loss, and the same with random labels, where it
 never does. Quick: 11 runs, six minutes of processor time. Expect: every t* announced, in order, at 1.2 - 2.4 t*; the drop
-of the test loss announced at 1.5 - 1.7 of its half-time; nothing announced of the test loss with random labels.
+of the test loss announced at 1.5 - 1.7 of its half-time; no drop of the test loss announced with random labels. These
+numbers, and the verdicts that are committed, are of runs with the monitor's budget lifted; the runs are now made with the
+default of 1 %, so that what is announced, and when, depends on the machine as it does for everybody.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,8 +49,8 @@ class Watched:
     failure: str | None
 
     def told(self, series: str) -> list[probes.Event]:
-        """What was announced of one series."""
-        return [event for event in self.events if event.metric == series]
+        """The drops that were announced of one series; of a test loss, rises are announced too, and are no stage."""
+        return [event for event in self.events if event.metric == series and event.direction == "fall"]
 
     def pairs(self, series: str) -> list[tuple[float, probes.Event | None]]:
         """Each true step with the announcement nearest to it, if that is within a factor of 1.5."""
@@ -62,14 +64,16 @@ class Watched:
 Truth = Callable[[Experiment, dict[str, pd.Series]], dict[str, list[float]]]
 
 
-def watch(make: Callable[[Sequence[int]], Experiment], truth: Truth, seed: int, steps: int) -> Watched:
-    """Train one seed with a monitor. The budget is lifted: when looks are made must not depend on the machine."""
+def watch(
+    make: Callable[[Sequence[int]], Experiment], truth: Truth, seed: int, steps: int, budget: float = 0.01
+) -> Watched:
+    """Train one seed with a monitor. With the budget lifted (1), when looks are made does not depend on the machine."""
     torch.set_num_threads(1)
     experiment = make([seed])
     config, _ = experiment.describe(0)
     logged: dict[str, dict[int, float]] = {}
     kind = {"config": config, "family": experiment.family, "circuits": experiment.circuits}
-    with probes.Monitor(lambda: dict(experiment.weights(0)), **kind, probes=["norm"], budget=1.0) as monitor:
+    with probes.Monitor(lambda: dict(experiment.weights(0)), **kind, probes=["norm"], budget=budget) as monitor:
         for step in range(steps):
             scalars = {name: float(value[0]) for name, value in experiment.update().items()}
             monitor.step(None, **scalars)
@@ -112,7 +116,8 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
     jobs = [(kind, seed) for (kind, _), count in zip(kinds.items(), SEEDS[size], strict=True) for seed in range(count)]
     jobs.sort(key=lambda job: -steps[job[0]])
     pool: Any = Parallel(n_jobs=1 if size == "toy" else -1, return_as="generator")
-    results: Iterable[Watched] = pool(delayed(watch)(*kinds[kind], seed, steps[kind]) for kind, seed in jobs)
+    budget = 1.0 if size == "toy" else 0.01  # a toy run is over before there is time for a look
+    results: Iterable[Watched] = pool(delayed(watch)(*kinds[kind], seed, steps[kind], budget) for kind, seed in jobs)
     watched: dict[str, list[Watched]] = {kind: [] for kind in kinds}
     for (kind, _), result in zip(jobs, tqdm(results, total=len(jobs), unit="run", disable=None), strict=True):
         watched[kind].append(result)
@@ -210,7 +215,7 @@ def judgements(watched: dict[str, list[Watched]]) -> list[Verdict]:
             "half-time: halfway from the top of the test loss to its end",
         ),
         Verdict(
-            "(ours) with random labels nothing is announced of the test loss",
+            "(ours) with random labels no drop of the test loss is announced",
             "section 5",
             f"silent in {sum(silent)} of {len(silent)} runs",
             HOLDS if all(silent) else IN_PART if np.mean(silent) > 0.5 else FAILS,
