@@ -129,6 +129,13 @@ def test_an_interval_counts_from_zero_wherever_monitoring_begins():
     assert [step for step in range(3, 21) if steps.is_due(step)] == [3, 5, 10, 15, 20]
 
 
+def test_steps_go_on_as_if_they_had_begun_at_zero():
+    whole, later = Steps(1.1), Steps(1.1)
+    whole.start(0)
+    later.go_on(960)
+    assert [s for s in range(2000) if whole.is_due(s) and s >= 960] == [s for s in range(960, 2000) if later.is_due(s)]
+
+
 @pytest.mark.parametrize("schedule", [0, 1.0, 0.5, -3, True])
 def test_a_schedule_that_means_nothing_is_refused(schedule):
     with pytest.raises(ValueError, match="schedule is"):

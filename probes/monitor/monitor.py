@@ -139,8 +139,8 @@ class Monitor(Readings):
             self._measurement.forget(RESUMED)
         self._measuring = Measuring(self._measurement, self.processes, self.budget)
         self.processes.first(self._move_in, run, step)
-        for steps in (self._schedule, self._looks):
-            steps.start(step)
+        self._schedule.start(step)
+        self._looks.go_on(step)  # as if training had never stopped
         if self.checkpoints:
             writer = self.home.writer if self.home else None
             self.checkpoints.start(step, self._measurement.run, self.weights, self.processes, writer)

@@ -16,7 +16,7 @@ from checkpoints.files.safetensors_file import SafetensorsFile
 
 REACH = 2.0
 """The newest step over the oldest."""
-MOST = 256
+MOST = 512
 """Copies, however small a model is."""
 FEWEST = 64
 """Copies that there should be, on disk if need be."""

@@ -63,6 +63,12 @@ class Steps:
         """Begin at this step; it is due if it is listed, or always if nothing is."""
         self._next = step if self._listed is None else self._listed_after(step - 1)
 
+    def go_on(self, step: int) -> None:
+        """Go on at this step with the steps that are due when one begins at 0."""
+        self.start(0)
+        while self._next < step:
+            self._next = self._after(int(self._next))
+
     def is_due(self, step: int) -> bool:
         """Whether a step is due; asked once per step, in order."""
         if step < self._next:

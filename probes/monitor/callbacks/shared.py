@@ -120,7 +120,7 @@ class EventPoll:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor, self._known = monitor, 0
         self._looks = Steps(LOOK_RATIO)
-        self._looks.start(monitor.done)
+        self._looks.go_on(monitor.done)
         self._looks.is_due(monitor.done)  # that look was made when monitoring began
         several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         self._processes = ProcessGroup() if several else SingleProcess()
