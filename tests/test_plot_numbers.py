@@ -242,7 +242,7 @@ def test_groups_are_bands_and_a_run_without_an_event_says_so():
     said = words_of(ax)
     assert "runs (3)" in said
     assert "controls" in said
-    assert "Without an event of their own, over the median of the others: control" in said
+    assert "No event of theirs is given; over the median of the others: control" in said
     with pytest.raises(ValueError, match="none of a, b, c has an event"):
         plot.compare(tables, align=events_of())
     lacking = plot.compare({**tables, "d": table_of(run="d", probe="norm")}, probe="effective_rank")

@@ -62,7 +62,12 @@ def test_every_run_has_its_own_event_and_a_run_without_one_borrows_the_middle_an
     assert comparison is not None
     assert [one.own for one in comparison.runs] == [100.0, 400.0, None, None]
     np.testing.assert_allclose([one.at for one in comparison.runs], [100, 400, 200, 200])
-    assert [one.own_why for one in comparison.runs] == ["", "", "no event was found", "a control has none"]
+    assert [one.own_why for one in comparison.runs] == [
+        "",
+        "",
+        "no event was found",
+        "not listed; placed by the middle of the runs'",
+    ]
     assert (
         "3 runs and 1 control. 2 runs have an event of their own, from 100 to 400: a factor of 4.00"
         in comparison.sentence
@@ -138,9 +143,9 @@ def test_runs_of_which_some_have_little_to_show_are_still_one_page():
     events = found({"run": "a"}, {"run": "inf"})
     page = rendered(runs, [replace(bare, name="empty control")], events, "What sets them apart cannot be told.")
     text = " ".join(re.sub("<[^>]*>", " ", page).split())
-    assert "bare run 0 could not look none: it was not measured" in text
-    assert f"nan run {len(STEPS)} could not look none: it could not be searched" in text
-    assert "empty control control 0 not listed none: it was not measured" in text
+    assert "bare run 0 could not look it was not measured" in text
+    assert f"nan run {len(STEPS)} could not look it could not be searched" in text
+    assert "empty control control 0 not listed it was not measured" in text
     assert "Could not measure the probes: no attention here" in text
     assert "without a loss: bare, inf, empty control" in text
     first = rendered([bare, looked("a")], [], events)  # the one whose map would be shown has none
@@ -166,7 +171,9 @@ def test_curves_of_all_runs_are_aligned_by_step_or_by_event_and_the_link_keeps_i
     assert "3 of 3 are drawn" in opened.text("#compare-said")
     opened.page.select_option("#align", "event")
     assert opened.view["align"] == "event"
-    assert "Without an event of their own, over the middle of the others': control" in opened.text("#compare-said")
+    assert "Placed by the middle of the other runs' events, having none of their own here: control" in opened.text(
+        "#compare-said"
+    )
     header, *rows = opened.downloaded(lambda: opened.page.click("[data-csv=compare]"))
     own = {(row[0], row[1], row[2]) for row in rows}
     assert own == {("a", "run", "100"), ("b", "run", "800"), ("control", "control", "")}

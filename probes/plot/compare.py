@@ -285,7 +285,7 @@ def _notes(
         notes.append(f"Own events at {unit} {short_number(min(own))} to {short_number(max(own))}")
     if borrowed:
         names = ", ".join(plain(run, 30) for run in borrowed[:3]) + " …" * (len(borrowed) > 3)
-        notes.append(f"Without an event of their own, over the median of the others: {names}")
+        notes.append(f"No event of theirs is given; over the median of the others: {names}")
     if lacking:
         run, why = next(iter(lacking.items()))
         notes.append(f"{counted(len(lacking), 'run is', 'runs are')} not drawn, {plain(run, 30)}: {plain(why, 90)}")

@@ -109,7 +109,7 @@ def _compared(one: Looked, role: str, own: Any, events: pd.DataFrame | None, usu
     if role == "run" and events is not None and events.attrs["tests"].get(one.name):
         count = int(np.count_nonzero(events["run"] == one.name))
     if own is None or events is None:
-        why = "a control has none" if role == "control" else "no event was found"
+        why = "not listed; placed by the middle of the runs'" if role == "control" else "no event was found"
         why = "it could not be searched" if role == "run" and count is None else why
         why = "it was not measured" if one.table is None else why
         return Compared(one.name, role, checkpoints, count, None, None, None, "", why, usual)

@@ -48,7 +48,7 @@ function sayCompared(everything, shown, byEvent) {
   if (without.length) said += `Without this probe and circuit: ${names(without)}. `;
   if (tooMany.length) said += `Not drawn, more than can be told apart: ${names(tooMany)}. `;
   const borrowed = shown.filter((one) => one.own === null);
-  if (byEvent && borrowed.length) said += `Without an event of their own, over the middle of the others': ${names(borrowed)}. `;
+  if (byEvent && borrowed.length) said += `Placed by the middle of the other runs' events, having none of their own here: ${names(borrowed)}. `;
   if (!byEvent) said += "Coloured stretches: the events of the run that the map shows. ";
   return said;
 }
