@@ -109,7 +109,7 @@ def head_names(findings: Sequence[Finding]) -> list[str]:
     """The heads that take part in the first of these."""
     first = findings[0]
     tower = f"{first.tower}:" if first.tower else ""
-    return [f"{tower}{one.layer}.{one.head}" for one in first.taking_part]
+    return [f"{tower}{one.name}" for one in first.taking_part]
 
 
 def _members(events: Sequence[Event]) -> pd.DataFrame:
@@ -118,10 +118,11 @@ def _members(events: Sequence[Event]) -> pd.DataFrame:
         {
             "event": number,
             "run": one.run,
-            "circuit": one.circuit,
+            "circuit": member.circuit,
             "probe": one.probe,
             "component": one.component,
             "tower": one.tower,
+            "name": member.name,
             "layer": member.layer,
             "head": member.head,
             "statistic": member.speed,
@@ -134,8 +135,8 @@ def _members(events: Sequence[Event]) -> pd.DataFrame:
         for one in event.findings
         for member in one.members
     ]
-    columns = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "statistic", "change"]
-    return pd.DataFrame(rows, columns=[*columns, "p_value", "q_value", "takes_part"])
+    columns = ["event", "run", "circuit", "probe", "component", "tower", "name", "layer", "head"]
+    return pd.DataFrame(rows, columns=[*columns, "statistic", "change", "p_value", "q_value", "takes_part"])
 
 
 def _findings(events: Sequence[Event]) -> pd.DataFrame:

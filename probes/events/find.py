@@ -14,7 +14,7 @@ import pandas as pd
 from probes.events.controls import Tables, as_tables, is_shared, schedule_steps
 from probes.events.event_table import Event, Search, as_event_table
 from probes.events.findings import Finding, in_metrics, in_weights
-from probes.events.panels import Panel, read_panels
+from probes.events.panels import Panel, head_called, read_panels
 
 Metrics = pd.DataFrame | Mapping[str, pd.DataFrame]
 
@@ -98,11 +98,9 @@ def _left_out(panels: Sequence[Panel]) -> list[str]:
             more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
             notes.setdefault(f"{count} checkpoints are left out ({reasons[0]}{more})", []).append(panel.name)
         for head, reason in panel.without.items():
-            notes.setdefault(f"head {head[0]}.{head[1]} is left out ({reason})", []).append(panel.name)
+            notes.setdefault(f"{head_called(head)} is left out ({reason})", []).append(panel.name)
         for head, other in panel.same_as.items():
-            notes.setdefault(f"head {head[0]}.{head[1]} has the numbers of {other[0]}.{other[1]}", []).append(
-                panel.name
-            )
+            notes.setdefault(f"{head_called(head)} has the numbers of {other}", []).append(panel.name)
     said = []
     for note, names in notes.items():
         of = "all panels" if len(names) == len(panels) else ", ".join(names[:3]) + " ..." * (len(names) > 3)

@@ -33,13 +33,15 @@ NO_CALIBRATION = "no calibration row"
 
 @dataclass(frozen=True)
 class Member:
-    """A head in an event: how many times faster than usual it was, by how much it changed, and how sure that is.
+    """A head (or matrix) in an event: how many times faster than usual, by how much it changed, how sure that is.
 
     change is that of ln(value), or of the value where no logarithm was taken (`Finding.is_log`).
     """
 
+    circuit: str
     layer: int
     head: int
+    name: str
     speed: float
     change: float
     p_value: float
@@ -193,8 +195,8 @@ def _of_burst(panel: Panel, burst: Burst) -> Finding | None:
         tower=panel.tower,
         stage=panel.stage,
         members=tuple(
-            Member(layer, head, float(speed), float(change), float(p), float(q), bool(part))
-            for (layer, head), speed, change, p, q, part in columns
+            Member(*head, float(speed), float(change), float(p), float(q), bool(part))
+            for head, speed, change, p, q, part in columns
         ),
         is_log=panel.is_log,
         size=strength,

@@ -11,7 +11,13 @@ shared between the series as that of the panel itself:
     size  such that no s_m of the noise is smaller than what was measured
 
 rho is taken from above, by two standard errors: noise that is taken to last longer than it does costs power, never
-honesty. What all series share is kept by drawing mixtures of the measured s_1, the same mixture for all series.
+honesty. What all series share is kept by drawing mixtures of the measured s_1, the same mixture for all series. There
+are fewer s_1 than series, often, so that series which share nothing look alike by chance: of the mean square of their
+correlations, what independent series would show, less two standard errors, is drawn for each series alone.
+
+Where s_2^2 is six times s_1^2 or more (a smooth curve: 16, a walk: 2) the checkpoints resolve the curve and show no
+noise: full-batch training does so. There is then nothing random to compare with; what is left to ask is whether a place
+is faster than both of its sides by more than a smooth curve is (`Noise.is_resolved`; see `bursts`).
 """
 
 from dataclasses import dataclass
@@ -33,6 +39,9 @@ STANDARD_ERRORS = 2.0
 CLIPPED = 4.0
 """Largest s_1 that mixtures are drawn from, in its own standard deviations: one event must not become the noise."""
 
+RESOLVED = 6.0
+"""Growth of s_m^2 from m = 1 to 2 from which on a panel is a curve without noise."""
+
 INNER_KNOTS = 2
 """Of the smooth curve, a cubic spline over the mean of rank and scaled ln(step)."""
 
@@ -41,12 +50,17 @@ Panel = Float64[np.ndarray, "times series"]
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Its size by series and over time, its rho, and s_1, standardised, which mixtures are drawn from."""
+    """Its size by series and over time, its rho, and s_1, standardised, which mixtures are drawn from.
+
+    alone is the share of its variance that each series has for itself; is_resolved, whether there is none to speak of.
+    """
 
     size: Float64[np.ndarray, " series"]
     over_time: Float64[np.ndarray, " times"]
     rho: float
     differences: Float64[np.ndarray, "differences series"]
+    alone: float
+    is_resolved: bool
 
 
 def measure_noise(x: Float64[np.ndarray, " times"], panel: Panel) -> Noise:
@@ -62,12 +76,14 @@ def measure_noise(x: Float64[np.ndarray, " times"], panel: Panel) -> Noise:
     by_time = np.clip(scaled[1] ** 2, 0, 9).mean(1)
     doubt = 2 * by_time.std() / max(by_time.mean(), 1e-12) / np.sqrt(len(by_time))
     growth = max([energy[2 * m] / max(energy[m], 1e-12) for m in lags if 2 * m in energy], default=2.0)
-    rho = _rho_of(growth + STANDARD_ERRORS * doubt)
+    is_resolved = 2 in energy and energy[2] >= RESOLVED * energy[1]
+    rho = 0.0 if is_resolved else _rho_of(growth + STANDARD_ERRORS * doubt)
+    lags = [1] if is_resolved else lags
     expected = {m: (1.5 - 2 * rho**m + 0.5 * rho ** (2 * m)) / (1 - rho**2) for m in lags}
     amplitude = np.sqrt(max(energy[m] / expected[m] for m in lags))
     differences = np.clip(scaled[1], -CLIPPED, CLIPPED)
     differences = differences / np.maximum(np.sqrt((differences**2).mean(0)), 1e-12)
-    return Noise(size * amplitude, over_time, rho, differences)
+    return Noise(size * amplitude, over_time, rho, differences, _alone(differences), is_resolved)
 
 
 def smooth_part(x: Float64[np.ndarray, " times"], panel: Panel) -> Panel:
@@ -82,18 +98,36 @@ def smooth_part(x: Float64[np.ndarray, " times"], panel: Panel) -> Panel:
 
 
 def panels_like(
-    x: Float64[np.ndarray, " times"], panel: Panel, count: int, rng: np.random.Generator
+    x: Float64[np.ndarray, " times"], panel: Panel, noise: Noise, count: int, rng: np.random.Generator
 ) -> Float64[np.ndarray, "count times series"]:
-    """So many panels with the smooth part and the noise of this one, in which nothing happens."""
+    """So many panels with the smooth part of this one and such noise, in which nothing happens."""
     from scipy.signal import lfilter
 
-    noise, smooth = measure_noise(x, panel), smooth_part(x, panel)
+    smooth = smooth_part(x, panel)
     n, m = len(x), len(noise.differences)
     mixtures = rng.standard_normal((count, n, m)) / np.sqrt(m)
-    shocks = mixtures @ noise.differences
+    shocks = np.sqrt(1 - noise.alone) * (mixtures @ noise.differences)
+    if noise.alone > 0:
+        shocks += np.sqrt(noise.alone) * rng.standard_normal((count, *panel.shape))
     shocks[:, 0] /= np.sqrt(1 - noise.rho**2)
     shocks *= noise.over_time[:, None] * noise.size
     return smooth + np.asarray(lfilter([1.0], [1.0, -noise.rho], shocks, axis=1))
+
+
+def _alone(differences: Float64[np.ndarray, "differences series"]) -> float:
+    """Share of the mean square of all correlations that independent series would show, from below.
+
+    So many differences in a row stand for fewer, because neighbours share checkpoints and noise lasts.
+    """
+    count, series = differences.shape
+    if series < 3:
+        return 0.0
+    correlations = differences.T @ differences / count
+    pairs = series * (series - 1) / 2
+    mean_square = ((correlations**2).sum() - (np.diag(correlations) ** 2).sum()) / (2 * pairs)
+    lasting = [float((differences[k:] * differences[:-k]).mean()) for k in range(1, min(8, count // 3))]
+    by_chance = (1 + 2 * sum(one**2 for one in lasting)) / count
+    return float(np.clip(by_chance * (1 - 2 * np.sqrt(2 / pairs)) / max(mean_square, 1e-12), 0, 1))
 
 
 def _from_line(x: Float64[np.ndarray, " times"], panel: Panel, m: int) -> Float64[np.ndarray, "inner series"]:

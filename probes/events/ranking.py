@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from probes.events.panels import Panel, read_panels
+from probes.events.panels import MATRICES, Panel, read_panels
 
 
 def rank_heads(
@@ -21,7 +21,8 @@ def rank_heads(
 
     share is |value after - value before| over the range of that head in the whole run (of ln(value), for what is
     positive): the mean over all circuits and probes asked for, each number counted once. probes tells how many that
-    are, most which of them changed most. before and after are the checkpoints at the ends of the window.
+    are, most which of them changed most. Where matrices that are no heads were measured too (embed, mlp_in ...), the
+    column matrix names them and is empty for heads. before and after are the checkpoints at the ends of the window.
     """
     low, high = window
     if not 0 <= low < high:
@@ -40,11 +41,10 @@ def rank_heads(
         raise ValueError(f"no probe can be ranked: {next(iter(refused.values()), 'the table is empty')}")
     shares = pd.concat([_shares(panel, low, high) for panel in panels], ignore_index=True)
     shares = shares.sort_values("share", ascending=False)  # so that the first of a head is where it changed most
-    grouped = shares.groupby(["tower", "layer", "head"], sort=False)
+    grouped = shares.groupby(["tower", "matrix", "layer", "head"], sort=False)
     found = grouped.agg(share=("share", "mean"), probes=("share", "size"), most=("name", "first")).reset_index()
     found = found.sort_values("share", ascending=False, ignore_index=True)
-    if set(found["tower"]) == {""}:
-        found = found.drop(columns="tower")
+    found = found.drop(columns=[name for name in ("tower", "matrix") if set(found[name]) == {""}])
     found.attrs["window"] = (low, high)
     found.attrs["not_ranked"] = refused
     return found
@@ -61,8 +61,9 @@ def _shares(panel: Panel, low: float, high: float) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "tower": panel.tower or "",
-            "layer": [layer for layer, _ in panel.heads],
-            "head": [head for _, head in panel.heads],
+            "layer": [one.layer for one in panel.heads],
+            "head": [one.head for one in panel.heads],
+            "matrix": [one.name if panel.circuit == MATRICES else "" for one in panel.heads],
             "name": panel.name,
             "share": change,
         }
