@@ -177,7 +177,11 @@ def events(
         list[str] | None,
         typer.Option("--controls", metavar="RUN", help="A run in which it does not happen; may be given repeatedly."),
     ] = None,
-    metrics: Annotated[
+    circuits: Annotated[
+        str | None,
+        typer.Option(help="Names, comma-separated; ov,qk and, where they are small, embeddings and MLPs if not given."),
+    ] = None,
+    metric_names: Annotated[
         str | None, typer.Option(help="Which logged metrics, comma-separated; all if not given.", show_default=False)
     ] = None,
     alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
@@ -186,23 +190,33 @@ def events(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write what is printed to this file.", show_default=False)
     ] = None,
+    revisions: Revisions = None,
+    heads: Heads = None,
+    kv_heads: KvHeads = None,
+    config: Config = None,
+    family: FamilyName = None,
+    steps: Steps = None,
+    metrics: Metrics = None,
 ) -> None:
     """Say what happened in runs: when, in which heads, together with what, how sure that is, and where it could look.
 
     Runs that are not measured yet are measured first; a killed command goes on where it stopped. With controls, what
-    these do too is told apart from what sets the runs apart. Exit code: 0, or 2 if there was nothing to look at.
+    these do too is told apart from what sets the runs apart. What says how a run is read (--heads, --family, --steps
+    ...) holds for all of them. Exit code: 0, or 2 if there was nothing to look at.
     """
     from probes.events import command
     from probes.events.answer import answer, answer_apart
 
+    if metrics and len(sources) + len(controls or []) > 1:
+        raise typer.BadParameter("one log cannot be that of several runs: give one run", param_hint="--metrics")
+    given = command.Given(
+        lambda source: opened(source, revisions, heads, kv_heads, config, family, steps, metrics),
+        tables,
+        circuits=[name.strip() for name in circuits.split(",")] if circuits else None,
+        metrics=[name.strip() for name in metric_names.split(",")] if metric_names else None,
+    )
     try:
-        found, apart = command.events_of(
-            sources,
-            controls or [],
-            tables=tables,
-            metrics=[name.strip() for name in metrics.split(",")] if metrics else None,
-            alpha=alpha,
-        )
+        found, apart = command.events_of(sources, controls or [], given, alpha=alpha)
         text = command.as_json(found, apart) if as_json else answer(found) + answer_apart(apart)
         if output is not None:
             output.write_text(text, encoding="utf-8")

@@ -5,8 +5,11 @@ import pandas as pd
 import pytest
 
 import probes
-from probes.events.findings import adjusted
-from probes.events.planted import KINDS, SCHEDULES, planted_panel
+from probes.events.bursts import _shifted
+from probes.events.findings import NO_CALIBRATION, adjusted
+from probes.events.noise import measure_noise
+from probes.events.panels import read_panels
+from probes.events.planted import KINDS, SCHEDULES, autoregressive, planted_panel, smooth_panel
 
 
 def burst(seed=0, **kwargs):
@@ -44,6 +47,51 @@ def test_says_nothing_where_nothing_happens(kind, rho, seeds):
     assert alarms <= max(1, 0.04 * count)  # nominal .01; measured by `python -m benchmarks.events`
 
 
+def test_says_nothing_of_single_steps_on_few_uniform_checkpoints(seeds):
+    drawn = (planted_panel("private steps", SCHEDULES["uniform 30"], seed=[516, s]) for s in range(max(seeds, 10)))
+    assert sum(len(probes.find_events(one.table)) > 0 for one in drawn) <= max(1, 0.04 * seeds)
+
+
+def test_a_shifted_series_holds_its_own_step_once_at_most():
+    speeds = np.zeros((20, 12), dtype=np.float32)
+    speeds[2, 0] = 1.0  # near the end, where a mirror would show it twice
+    panels = _shifted(speeds, 200, np.random.default_rng(0))
+    assert panels[1:, :, 0].sum(1).max() == 1
+    np.testing.assert_array_equal(panels[0], speeds)
+
+
+def test_a_third_of_the_heads_on_few_uniform_checkpoints_is_found():
+    drawn = [planted_panel(steps=SCHEDULES["uniform 30"], share=0.3, height=3.0, seed=[7, s]) for s in range(5)]
+    found = [any(abs(np.log(step / one.step)) < 0.2 for step in probes.find_events(one.table)["step"]) for one in drawn]
+    assert sum(found) >= 4
+
+
+def test_tells_noise_that_is_shared_from_noise_that_is_not():
+    rng, x = np.random.default_rng(0), np.log(np.arange(1, 31))
+    own, common = autoregressive(30, 100, 0.6, rng), autoregressive(30, 1, 0.6, rng)
+    assert measure_noise(x, own).alone > 0.8
+    assert measure_noise(x, 0.6 * own + 0.8 * common).alone < 0.3
+    assert measure_noise(x, own[:, :4]).alone < 0.5  # of few series it cannot be told, and little is claimed
+
+
+@pytest.mark.parametrize("steps", SCHEDULES.values(), ids=SCHEDULES)
+def test_smooth_curves_without_noise_are_no_events(steps):
+    for seed in range(3):
+        table = smooth_panel(steps, seed=seed)
+        panel = read_panels(table)[0][0]
+        assert measure_noise(panel.x, panel.values).is_resolved
+        assert probes.find_events(table).empty
+
+
+def test_a_stage_in_curves_without_noise_is_found_and_has_no_calibration():
+    steps = SCHEDULES["log-spaced 50"]
+    events = probes.find_events(smooth_panel(steps, seed=0, stage=3000.0))
+    (row,) = events.to_dict("records")
+    assert row["low"] <= 3000 <= row["high"]
+    assert row["rests_on"] == NO_CALIBRATION
+    assert events.attrs["findings"]["is_resolved"].tolist() == [True]
+
+
 @pytest.mark.parametrize("steps", SCHEDULES.values(), ids=SCHEDULES)
 def test_says_nothing_of_the_schedule(steps):
     assert probes.find_events(planted_panel("shared drift", steps, layers=3, heads=4, seed=3).table).empty
@@ -75,6 +123,19 @@ def test_two_heads_with_the_same_numbers_are_one_series():
     events = probes.find_events(pd.concat([table, twin], ignore_index=True))
     assert any(note.startswith("head 0.17 has the numbers of 0.0") for note in events.attrs["notes"])
     assert len(events.attrs["members"]) == 24
+
+
+def test_matrices_that_are_no_heads_are_one_panel_by_their_names():
+    table = planted_panel(layers=3, heads=1, share=1.0, height=12.0, seed=4).table
+    table = table.assign(circuit=table["layer"].map({0: "embed", 1: "mlp_in", 2: "mlp_in"}))
+    gone = table.loc[table["layer"] == 0].assign(circuit="position_embed", value=np.nan, why_missing="rank 3")
+    events = probes.find_events(pd.concat([table, gone], ignore_index=True))
+    (row,) = events.to_dict("records")
+    assert (row["circuit"], sorted(row["members"])) == ("matrices", ["embed", "mlp_in.1", "mlp_in.2"])
+    assert set(events.attrs["members"]["circuit"]) == {"embed", "mlp_in"}
+    assert any("matrix position_embed is left out (rank 3)" in note for note in events.attrs["notes"])
+    ranked = probes.rank_heads(table, (row["low"], row["high"]))
+    assert set(ranked["matrix"]) == {"embed", "mlp_in.1", "mlp_in.2"}
 
 
 def test_many_panels_cost_power_and_are_counted():

@@ -2,14 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import probes
 from probes.__main__ import app
+from probes.events import command
+from probes.events.answer import answer
+from probes.events.event_table import Event
+from probes.events.findings import Finding
 from probes.events.planted import autoregressive, planted_panel
 from probes.measuring.tables import as_table
 
@@ -65,13 +72,52 @@ def test_the_same_step_in_runs_that_learn_at_different_ones_is_the_schedule():
     assert not near(600, weights["step"])
     for name, step in learned.items():
         assert near(step, weights.loc[weights["run"] == name, "step"])
-    assert any("the schedule of the checkpoints, not reported" in note for note in events.attrs["notes"])
+    assert any(
+        "the schedule of the checkpoints or of the optimizer, not reported" in note for note in events.attrs["notes"]
+    )
 
 
 def test_runs_that_learn_at_the_same_step_keep_their_events():
     tables = [run_with(name, [1500], seed) for seed, name in enumerate("abc")]
     events = probes.find_events(tables, {name: loss_at(1500) for name in "abc"})
     assert (events["circuit"] == "ov").sum() == 3
+
+
+def test_what_happens_with_a_metric_at_the_same_step_in_all_runs_is_not_the_schedule():
+    learned = {"a": 1500, "b": 2000, "c": 2800}
+    tables = [run_with(name, [600, step], seed) for seed, (name, step) in enumerate(learned.items())]
+    early = loss_at(600)["loss"]
+    logged = {name: loss_at(step).assign(train_loss=early) for name, step in learned.items()}
+    weights = probes.find_events(tables, logged).query("circuit == 'ov'")
+    assert all(near(600, weights.loc[weights["run"] == name, "step"]) for name in learned)
+
+
+def test_a_behaviour_that_no_control_has_is_the_headline_though_the_weights_there_are_shared():
+    run, control = run_with("run", [1500], 0), run_with("control", [1600], 2)
+    events = probes.find_events(run, {"run": loss_at(1500)}, controls=control)
+    (row,) = events.to_dict("records")
+    assert (row["circuit"], row["probe"], row["headline"]) == ("metric", "loss", True)
+    shared = events.attrs["findings"].set_index("name")["shared_with_controls"].to_dict()
+    assert shared == {"loss": False, "ov.effective_rank": True}
+    said = answer(events)
+    assert "What the weights do there, the controls do too: ov.effective_rank." in said
+
+
+def test_a_control_that_goes_the_other_way_does_not_share_it():
+    control = run_with("control", [1500], 2)
+    control = control.assign(value=1 / control["value"])
+    (row,) = probes.find_events(run_with("run", [1500], 0), controls=control).to_dict("records")
+    assert row["headline"]
+
+
+def test_says_which_came_first_only_where_stretches_do_not_overlap():
+    found = probes.find_events(run_with("run", [1500], 0), loss_at(1500)).attrs["findings"].set_index("name")["order"]
+    assert found["ov.effective_rank"] == "cannot be told"
+    assert pd.isna(found["loss"])
+    finding = Finding("run", "x", 1500, 1400, 1600, "stage", "rise", 0.5, 0.0, 0.0, "", circuit="ov")
+    metric = Finding("run", "loss", 1800, 1700, 1900, "cliff", "fall", 0.9, 0.0, 0.0, "")
+    assert Event((finding, metric)).order(finding) == "before"
+    assert Event((replace(finding, low=1950, high=2000), metric)).order(replace(finding, low=1950)) == "after"
 
 
 def test_a_name_that_is_run_and_control_is_refused():
@@ -151,7 +197,7 @@ def test_the_command_answers_in_sentences(tables):
         app, ["events", str(tables / "run.parquet"), "--controls", str(tables / "control.parquet")]
     )
     assert done.exit_code == 0, done.output
-    assert "run: 1 event in 1 panel or metric, at most 1 % of them expected to be false." in done.output
+    assert "run: 1 event in 1 panel of weights and 0 metrics, at most 1 % expected to be false." in done.output
     assert "What sets it apart:\n  At step 1,4" in done.output
     assert "the ov effective_rank rises in " in done.output
     assert "Searched at steps" in done.output
@@ -160,7 +206,7 @@ def test_the_command_answers_in_sentences(tables):
 
 def test_the_command_says_when_nothing_was_found(tables):
     done = CliRunner().invoke(app, ["events", str(tables / "control.parquet")])
-    assert "control: nothing found in 1 panel or metric that was searched." in done.output
+    assert "control: nothing found in 1 panel of weights and 0 metrics that could be searched." in done.output
 
 
 def test_the_command_gives_json_and_writes_files(tables):
@@ -185,6 +231,40 @@ def test_the_command_measures_a_run_once(tmp_path):
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert (tmp_path / "tables" / "walk.parquet").stat().st_mtime_ns == written
     assert CliRunner().invoke(app, ["events", str(tmp_path / "nothing")]).exit_code == 2
+
+
+def test_the_command_takes_what_no_config_says_and_measures_anew_when_it_changes(tmp_path):
+    from tests.walking_run import write_run
+
+    path = write_run(tmp_path / "walk", (np.arange(1, 23) * 100).tolist(), config={"model_type": "gpt2", "n_embd": 24})
+    arguments = ["events", str(path), "--tables", str(tmp_path / "tables")]
+    for heads in (3, 6):
+        done = CliRunner().invoke(app, [*arguments, "--heads", str(heads)])
+        assert done.exit_code == 0, done.output
+        table = probes.read_table(tmp_path / "tables" / "walk.parquet")
+        assert table["head"].max() == heads - 1
+    done = CliRunner().invoke(app, [*arguments, "--heads", "3", "--family", "no such family"])
+    assert (done.exit_code, "no such family" in done.output) == (2, True)
+    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "other"), "--metrics", "log.csv"])
+    assert (done.exit_code, "one log cannot be that of several runs" in done.output) == (2, True)
+
+
+def test_small_matrices_beside_the_heads_are_searched_and_large_ones_named(tmp_path, monkeypatch):
+    import checkpoints
+
+    steps, generator = (np.arange(1, 4) * 100).tolist(), torch.Generator().manual_seed(0)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_head": 3, "n_embd": 24}))
+    shapes = {"h.0.attn.c_attn": (24, 72), "h.0.attn.c_proj": (24, 24), "h.0.mlp.c_fc": (24, 96), "wte": (30, 24)}
+    for step in steps:
+        tensors = {f"{name}.weight": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+        save_file(tensors, tmp_path / "run" / f"step{step}.safetensors")
+    run = checkpoints.open_run(tmp_path / "run")
+    assert command.circuits_to_search(run) == (["ov", "qk", "embed", "mlp_in"], [])
+    monkeypatch.setattr(command, "MOST_WORK", 1e4)
+    names, (note,) = command.circuits_to_search(run)
+    assert names == ["ov", "qk"]
+    assert "embed, mlp_in of run are large and were not measured: --circuits ov,qk,embed,mlp_in" in note
 
 
 def test_the_command_measures_a_run_anew_whose_weights_were_replaced(tmp_path):

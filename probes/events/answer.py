@@ -1,16 +1,18 @@
-"""Events in sentences: what a reader wants to know first, then what could not be looked at."""
+"""Events in sentences: what a reader wants to know first, then how far it can be trusted and what was not looked at."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from probes.events.findings import NO_CALIBRATION
+from probes.events.panels import MATRICES
 
 _VERBS = {
     ("stage", "rise"): "rises",
     ("stage", "fall"): "falls",
-    ("stage", "mixed"): "changes, up in some heads and down in others,",
+    ("stage", "mixed"): "changes, up in some and down in others,",
     ("cliff", "rise"): "rises",
     ("cliff", "fall"): "falls",
     ("dip", "fall"): "dips",
@@ -22,11 +24,10 @@ _MOST_HEADS, _MOST_OTHERS = 6, 4
 def answer(events: pd.DataFrame) -> str:
     """What the table of `find_events` says, in sentences."""
     attrs = events.attrs
-    runs = list(attrs["tests"])
     lines = []
-    for run in runs:
+    for run in attrs["tests"]:
         lines += [*_of_run(run, events, attrs), ""]
-    lines += _not_looked_at(attrs)
+    lines += [*_trust(attrs), *_not_looked_at(attrs)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -57,28 +58,36 @@ def answer_apart(apart: pd.DataFrame | None) -> str:
 
 def _of_run(run: str, events: pd.DataFrame, attrs: dict) -> list[str]:
     rows = events.loc[events["run"] == run]
-    tests = attrs["tests"][run]
-    rate = f"at most {100 * attrs['alpha']:g} % of them expected to be false"
-    if not tests:
-        return [f"{run}: could not look: no panel and no metric of it can be searched."]
+    panels = attrs["panels"][run]
+    metrics = attrs["tests"][run] - panels
+    if not attrs["tests"][run]:
+        return [f"{run}: could not look: no panel and no metric of it can be searched. Why, is said below."]
+    where = f"{_count(panels, 'panel')} of weights and {_count(metrics, 'metric')}"
     if rows.empty:
-        where = _count(tests, "panel or metric that was", "panels and metrics that were")
-        return [f"{run}: nothing found in {where} searched."]
-    lines = [
-        f"{run}: {_count(len(rows), 'event')} in {_count(tests, 'panel or metric', 'panels and metrics')}, {rate}."
-    ]
+        return [f"{run}: nothing found in {where} that could be searched."]
+    rate = f"at most {100 * attrs['alpha']:g} % expected to be false"
+    lines = [f"{run}: {_count(len(rows), 'event')} in {where}, {rate}."]
     with_metric = attrs["findings"].loc[attrs["findings"]["is_metric"], "event"]
-    rows = rows.assign(first=~rows.index.isin(with_metric)).sort_values(["first", "step"])
-    headlines, rest = rows.loc[rows["headline"]], rows.loc[~rows["headline"]]
-    titles = (
-        ("What sets it apart:", "Shared with the controls:") if attrs["controls"] else ("", "In the weights alone:")
-    )
-    for title, part in zip(titles, (headlines, rest), strict=True):
+    of_metrics = rows["circuit"] == "metric"
+    if attrs["controls"]:
+        parts = {
+            "What sets it apart:": rows.loc[rows["headline"] & ~of_metrics],
+            "In the metrics alone, and not in the controls:": rows.loc[rows["headline"] & of_metrics],
+            "Shared with the controls:": rows.loc[~rows["headline"]],
+        }
+    else:
+        both = rows.index.isin(with_metric) & ~of_metrics
+        parts = {
+            "Weights and metrics together:": rows.loc[both],
+            "Weights alone:": rows.loc[~both & ~of_metrics],
+            "Metrics alone (no heads can be named):": rows.loc[of_metrics],
+        }
+    for title, part in parts.items():
+        part = part.assign(later=~part.index.isin(with_metric)).sort_values(["later", "step"])
         if len(part):
-            lines += [title] * bool(title)
-            lines += [f"  {_sentence(number, row, attrs)}" for number, row in part.to_dict("index").items()]
-    if attrs["controls"] and headlines.empty:
-        lines.append("  Nothing sets it apart from the controls.")
+            lines += [title, *(f"  {_sentence(number, row, attrs)}" for number, row in part.to_dict("index").items())]
+    if attrs["controls"] and not rows["headline"].any():
+        lines.append("Nothing sets it apart from the controls.")
     return lines
 
 
@@ -86,31 +95,61 @@ def _sentence(number: Any, row: dict[Any, Any], attrs: dict) -> str:
     findings = attrs["findings"].loc[attrs["findings"]["event"] == number]
     first, others = findings.iloc[0], findings.iloc[1:]
     where = f"At step {row['step']:,.0f} ({row['low']:,.0f}-{row['high']:,.0f})"
-    verb = _VERBS.get((row["kind"], row["direction"]), "changes")
+    metrics = others.loc[others["is_metric"]].sort_values("strength", ascending=False)
+    weights = others.loc[~others["is_metric"]]
     if row["circuit"] == "metric":
-        said = f"{where} {row['probe']} {verb}{_size(row)}; q = {_rate(row['q_value'])}"
-        return f"{said}; no heads can be named{_also(others, 'with')}. {_backing(row)}."
-    heads = _heads(row["members"], len(attrs["members"].query("event == @number")[["layer", "head"]].drop_duplicates()))
-    said = f"{where} the {first['name'].replace('.', ' ', 1)} {verb} in {heads}{_size(row)}"
-    metrics, weights = others.loc[others["is_metric"]], others.loc[~others["is_metric"]]
-    said += _also(metrics, "together with")
-    said += f"; q = {_rate(row['q_value'])}"
-    if len(weights):
-        names = weights["name"].tolist()
-        said += f". Seen by {_listed(names[:_MOST_OTHERS], len(names))} too"
-    return f"{said}. {_backing(row)}."
+        said = f"{where} {row['probe']} {_verb(row)}{_size(row)}{_also(metrics, 'with')}; {_sure(row)}."
+        return said + (" " + _seen(weights, "What the weights do there, the controls do too") if len(weights) else "")
+    members = attrs["members"].loc[attrs["members"]["event"] == number]
+    of_first = members["circuit"] == row["circuit"] if row["circuit"] != MATRICES else members["probe"] == row["probe"]
+    total = members.loc[of_first, "name"].nunique()
+    heads = _heads(row["members"], total, row["circuit"] == MATRICES)
+    said = f"{where} the {_name(first['name'])} {_verb(row)} in {heads}{_size(row)}"
+    said += f"{_also(metrics, 'together with')}; {'no noise' if bool(first['is_resolved']) else _sure(row)}."
+    own = weights.loc[weights["shared_with_controls"] != True]  # noqa: E712  NA is not shared
+    also = weights.loc[weights["shared_with_controls"] == True]  # noqa: E712
+    if row["shared_with_controls"] is True or not attrs["controls"]:
+        own, also = weights, weights.iloc[:0]
+    said += " " + _seen(own, "Seen by") if len(own) else ""
+    said += " " + _seen(also, "There the controls change too") if len(also) else ""
+    return said + _order(findings)
 
 
-def _backing(row: dict[Any, Any]) -> str:
-    if row["rests_on"] == NO_CALIBRATION:
-        return "The calibration has no row for a record like this"
-    return f"Rests on {row['rests_on']} of the calibration"
+def _seen(weights: pd.DataFrame, how: str) -> str:
+    names, colon = weights["name"].tolist(), "" if how == "Seen by" else ":"
+    return f"{how}{colon} {_listed(names[:_MOST_OTHERS], len(names))}{' too' * (not colon)}."
 
 
-def _heads(names: Sequence[str], total: int) -> str:
+def _order(findings: pd.DataFrame) -> str:
+    """Which probes come before or after the largest change of a metric, where that can be told."""
+    said = findings.loc[findings["order"].isin(["before", "after"])]
+    if said.empty:
+        return "" if findings["order"].isna().all() else " Which moved first cannot be told from one run."
+    metrics = findings.loc[findings["is_metric"]]
+    main = metrics.loc[metrics["strength"].idxmax(), "name"]
+    parts = [
+        f"{_listed(names[:3], len(names))} {how} {main}"
+        for how in ("before", "after")
+        if (names := said.loc[said["order"] == how, "name"].tolist())
+    ]
+    return f" In this run {' and '.join(parts)}."
+
+
+def _name(name: str) -> str:
+    circuit, _, probe = name.partition(".")
+    return f"{probe} of the matrices" if circuit == MATRICES else f"{circuit} {probe}"
+
+
+def _verb(row: Any) -> str:
+    return _VERBS.get((row["kind"], row["direction"]), "changes")
+
+
+def _heads(names: Sequence[str], total: int, are_matrices: bool) -> str:
+    if are_matrices:
+        return _listed(names[:_MOST_HEADS], len(names))
     if len(names) == total > 1:
         return f"all {total} heads ({_listed(names[:_MOST_HEADS], total)}, the fastest first)"
-    return f"head{'s' * (len(names) > 1)} {_listed(names[:_MOST_HEADS], len(names))}"
+    return f"head{'s' * (len(names) > 1)} {_listed(names[:_MOST_HEADS], len(names))} of {total}"
 
 
 def _also(metrics: pd.DataFrame, how: str) -> str:
@@ -131,12 +170,44 @@ def _size(row: dict[Any, Any]) -> str:
     return f", by {100 * row['strength']:.0f} % of the range of the run"
 
 
-def _rate(value: float) -> str:
-    return f"{value:.1g}" if value >= 1e-6 else "1e-6 or less"
+def _sure(row: dict[Any, Any]) -> str:
+    return f"q = {row['q_value']:.1g}" if row["q_value"] >= 1e-6 else "q = 1e-6 or less"
 
 
 def _count(number: int, one: str, several: str | None = None) -> str:
     return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def _trust(attrs: dict) -> list[str]:
+    """What the calibration says of findings such as these, by its row."""
+    from probes.series.calibration import rows
+
+    findings = attrs["findings"]
+    named = findings.drop_duplicates("event")
+    if named.empty:
+        return []
+    table, lines = rows().set_index("id"), []
+    for row_id, part in named.groupby("rests_on", sort=False):
+        events = _count(len(part), "event")
+        if row_id == NO_CALIBRATION:
+            resolved = int(part["is_resolved"].sum())
+            if resolved:
+                lines.append(
+                    f"  {_count(resolved, 'event')}: the checkpoints show these curves without noise; that they change "
+                    "is plain, what it means is not, and no calibration speaks of it."
+                )
+            if len(part) > resolved:
+                lines.append(f"  {_count(len(part) - resolved, 'event')}: the calibration has no row for such records.")
+            continue
+        row = table.loc[row_id]
+        recall = (
+            "recall not measured" if np.isnan(row["recall"]) else f"{100 * row['recall']:.0f} % of those there found"
+        )
+        lines.append(
+            f"  {events}: {row_id}, false alarms in {100 * row['false_alarm_rate']:.1f} % of {row['series']:.0f} "
+            f"records, {recall}."
+        )
+    return ["How often such findings are right (probes.series.calibration):", *lines]
 
 
 def _not_looked_at(attrs: dict) -> list[str]:
@@ -148,7 +219,11 @@ def _not_looked_at(attrs: dict) -> list[str]:
     twice = [name for name, reason in refused if reason.startswith("the same numbers")]
     if twice:
         lines.append(f"  Counted once, because another probe has the same numbers: {_listed(twice[:3], len(twice))}.")
-    lines += [f"  Not searched: {name}, {reason}." for name, reason in refused if name not in twice]
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in refused:
+        if name not in twice:
+            by_reason.setdefault(reason, []).append(name)
+    lines += [f"  Not searched: {_listed(n[:3], len(n))}: {reason}." for reason, n in by_reason.items()]
     lines += [f"  {note}." for note in dict.fromkeys(_without_run(note, attrs["tests"]) for note in attrs["notes"])]
     return ["Where it could look, and what was left out:", *lines] if lines else []
 
@@ -171,10 +246,10 @@ def _without_run(note: str, runs: Iterable[str]) -> str:
 
 
 def _by_stretches(searched: dict, several: bool) -> dict[tuple, list[str]]:
-    """Names by where they were searched: two significant digits are enough to be the same."""
+    """Names by where they were searched: one significant digit is enough to be the same."""
     found: dict[tuple, list[str]] = {}
     for name, stretches in _once(searched.items(), several):
-        key = tuple((float(f"{low:.2g}"), float(f"{high:.2g}")) for low, high in stretches)
+        key = tuple((float(f"{low:.1g}"), float(f"{high:.1g}")) for low, high in stretches)
         names = found.setdefault(key, [])
         names += [name] * (name not in names)
     return found

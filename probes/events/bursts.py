@@ -69,6 +69,7 @@ class Burst:
     speeds          of each series there, over what is usual for it and for the place
     series_p_values how often a series of a panel in which nothing happens is as fast there
     changes         of each series from the window before to the one after
+    is_resolved     whether the panel shows no noise (`noise`), so that the p-value says little
     """
 
     at: float
@@ -82,6 +83,7 @@ class Burst:
     speeds: np.ndarray
     series_p_values: np.ndarray
     changes: np.ndarray
+    is_resolved: bool = False
 
 
 def find_bursts(
@@ -105,6 +107,7 @@ def find_bursts(
     bursting = [_bursting(panel, one, s[0, one.judged], groups) for one, s in zip(windows, speeds, strict=True)]
     found = _surest(noisy, bursting, windows, groups, alpha)
     found = [(cell, _with_series(burst, panel, windows[cell[0]], speeds[cell[0]], cell[1])) for cell, burst in found]
+    found = [(cell, replace(burst, is_resolved=noise.is_resolved)) for cell, burst in found]
     if not found or panel.shape[1] < FEWEST_TO_SHIFT:
         return [burst for _, burst in found]
     shifted = _judge([_reduced(_shifted(s[0], panels, rng), groups) for s in speeds], windows, least)
@@ -166,7 +169,7 @@ def _shifted(speeds: np.ndarray, count: int, rng: np.random.Generator) -> np.nda
     furthest = max(4, int(np.ceil(FURTHEST_SHIFT * places)))
     at = np.arange(places)[:, None] + rng.integers(-furthest, furthest + 1, (count, 1, series))
     moved = np.take_along_axis(speeds[None], np.clip(at, 0, places - 1), axis=1)
-    others = rng.permuted(np.tile(np.arange(series), (count, 1)), axis=1)
+    others = (np.arange(series) + rng.integers(1, series, (count, 1))) % series
     empty = (at < 0) | (at >= places)
     filled = np.where(empty, np.moveaxis(speeds[:, others], 0, 1), moved)
     return np.concatenate([speeds[None], filled])

@@ -1,10 +1,10 @@
 """Several runs: what is the schedule of the checkpoints, and what controls do too.
 
 schedule   three runs or more, half of all or more, show the same probe of the same circuit at the same step (within
-           .05 in ln(step)) although their metrics change at steps that differ: the training is not what they have
-           in common
-shared     some control shows the same probe of the same circuit, within a factor of two in the step, at least half
-           as strongly
+           .05 in ln(step)) although a metric that changes much in all of them does so at steps that differ, and no
+           metric changes at that step: the training is not what they have in common
+shared     some control shows the same probe of the same circuit, or the same metric, in the same direction,
+           within a factor of 1.5 in the step, at least half as strongly
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,12 @@ SAME_STEP = 0.05
 DIFFERENT = 0.15
 """Spread (largest minus smallest ln(step)) of the metrics' events beyond which runs do not learn at the same time."""
 
+MUCH = 0.5
+"""Strength of the change of a metric by which it is told when a run learns."""
+
 FEWEST_RUNS = 3
 
-NEAR, AS_LARGE = np.log(2.0), 0.5
+NEAR, AS_LARGE = np.log(1.5), 0.5
 
 
 def as_tables(tables: Tables, what: str) -> dict[str, pd.DataFrame]:
@@ -57,31 +60,49 @@ def schedule_steps(
     if len(by_run) < FEWEST_RUNS:
         return {}, [f"{len(by_run)} runs: what is the schedule of the checkpoints can be told from {FEWEST_RUNS} on"]
     flat = {run: [one for findings in events for one in findings] for run, events in by_run.items()}
-    learned = {run: _main_step(findings) for run, findings in flat.items()}
     names = {one.name for findings in flat.values() for one in findings if one.circuit is not None}
     found: dict[str, set[tuple[str, float]]] = {}
     notes = []
     for name in sorted(names):
         at = [(run, one) for run, findings in flat.items() for one in findings if one.name == name]
         for cluster in _clusters(at):
-            runs = {run for run, _ in cluster}
-            when = [step for run in runs if (step := learned[run]) is not None]
-            if len(runs) < max(FEWEST_RUNS, len(by_run) / 2) or len(when) < 2:
+            runs = {run: flat[run] for run, _ in cluster}
+            if len(runs) < max(FEWEST_RUNS, len(by_run) / 2) or _has_metric(cluster[0][1].step, runs):
                 continue
-            if np.ptp(np.log(when)) > DIFFERENT:
+            learned = _learned(runs)
+            if learned is not None:
                 for run, one in cluster:
                     found.setdefault(run, set()).add((one.name, one.step))
                 notes.append(
-                    f"{name} at step {cluster[0][1].step:.0f} in {len(runs)} of {len(by_run)} runs, which learn at "
-                    f"steps {min(when):.0f} to {max(when):.0f}: the schedule of the checkpoints, not reported"
+                    f"{name} at step {cluster[0][1].step:.0f} in {len(runs)} of {len(by_run)} runs, of which "
+                    f"{learned[0]} changes at steps {learned[1]:.0f} to {learned[2]:.0f}: the schedule of the "
+                    "checkpoints or of the optimizer, not reported"
                 )
     return found, notes
 
 
-def _main_step(findings: Sequence[Finding]) -> float | None:
-    """When a run learns: the step of the largest change of a metric."""
-    metrics = [one for one in findings if one.circuit is None]
-    return max(metrics, key=lambda one: one.strength).step if metrics else None
+def _has_metric(step: float, runs: Mapping[str, Sequence[Finding]]) -> bool:
+    """Whether in half of these runs a metric changes at this step."""
+    near = [
+        any(one.circuit is None and abs(np.log(one.step / step)) <= DIFFERENT for one in findings)
+        for findings in runs.values()
+    ]
+    return sum(near) >= len(near) / 2
+
+
+def _learned(runs: Mapping[str, Sequence[Finding]]) -> tuple[str, float, float] | None:
+    """The metric by which these runs learn at the most different steps, and the first and last of these steps."""
+    by_metric: dict[str, list[float]] = {}
+    for findings in runs.values():
+        for name in {one.name for one in findings if one.circuit is None}:
+            largest = max((one for one in findings if one.name == name), key=lambda one: one.strength)
+            if largest.strength >= MUCH:
+                by_metric.setdefault(name, []).append(largest.step)
+    spreads = {name: float(np.ptp(np.log(steps))) for name, steps in by_metric.items() if len(steps) == len(runs)}
+    widest = max(spreads, key=lambda name: spreads[name], default=None)
+    if widest is None or spreads[widest] <= DIFFERENT:
+        return None
+    return widest, min(by_metric[widest]), max(by_metric[widest])
 
 
 def _clusters(at: list[tuple[str, Finding]]) -> list[list[tuple[str, Finding]]]:
@@ -94,13 +115,21 @@ def _clusters(at: list[tuple[str, Finding]]) -> list[list[tuple[str, Finding]]]:
     return clusters
 
 
-def is_shared(findings: Sequence[Finding], controls: Sequence[Sequence[Finding]]) -> bool:
-    """Whether a control shows this too."""
-    with_metric = any(one.circuit is None for one in findings)
-    deciding = findings[:1] if with_metric else findings
-    return any(_alike(one, other) for one in deciding for control in controls for other in control)
+def compared(findings: Sequence[Finding], controls: Sequence[Sequence[Finding]]) -> tuple[list[Finding], list[bool]]:
+    """Findings of one event, those first that no control shows, and of each whether one does."""
+    shared = [any(_alike(one, other) for control in controls for other in control) for one in findings]
+    order = sorted(range(len(findings)), key=lambda k: (shared[k], findings[k].rank))
+    return [findings[k] for k in order], [shared[k] for k in order]
+
+
+def is_shared(findings: Sequence[Finding], shared: Sequence[bool]) -> bool:
+    """Whether an event is the controls' too: none of its metrics is the run's alone, and half of it is not either."""
+    if any(one.circuit is None and not is_so for one, is_so in zip(findings, shared, strict=True)):
+        return False
+    return sum(shared) >= len(shared) / 2
 
 
 def _alike(one: Finding, other: Finding) -> bool:
-    near = abs(np.log(other.step / one.step)) <= NEAR
-    return one.name == other.name and bool(near) and other.size >= AS_LARGE * one.size
+    near = bool(abs(np.log(other.step / one.step)) <= NEAR)
+    same_way = one.direction == other.direction or "mixed" in (one.direction, other.direction)
+    return one.name == other.name and near and same_way and other.size >= AS_LARGE * one.size

@@ -35,16 +35,31 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Event:
-    """Findings at one time; the first is the one it is named after."""
+    """Findings at one time; the first is the one it is named after.
+
+    shared: whether controls do the same, and of each finding whether one shows it; None without controls.
+    """
 
     findings: tuple[Finding, ...]
     shared: bool | None = None
     headline: bool = False
+    shared_findings: tuple[bool, ...] | None = None
 
     @property
     def named_after(self) -> Finding:
-        """The surest finding in the weights, or in the metrics where these are alone."""
+        """The surest finding in heads, then in other matrices, then in metrics; what controls show too, last."""
         return self.findings[0]
+
+    def order(self, one: Finding) -> str | None:
+        """Whether a finding in the weights lies before or after the largest change of a metric, where it can be told.
+
+        It can where their stretches do not overlap. None of metrics, and where no metric takes part.
+        """
+        metrics = [other for other in self.findings if other.circuit is None]
+        if not metrics or one.circuit is None:
+            return None
+        main = max(metrics, key=lambda other: other.strength)
+        return "before" if one.high < main.low else "after" if one.low > main.high else "cannot be told"
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,7 @@ class Search:
     searched: dict[str, list[tuple[float, float]]]
     not_searched: dict[str, str]
     notes: list[str]
+    panels: int
 
 
 def as_event_table(
@@ -70,6 +86,7 @@ def as_event_table(
     table.attrs["not_searched"] = _named({s.run: s.not_searched for s in searches}, several)
     table.attrs["notes"] = notes + [f"{s.run}: {note}" if several else note for s in searches for note in s.notes]
     table.attrs["tests"] = {s.run: len(s.searched) for s in searches}
+    table.attrs["panels"] = {s.run: s.panels for s in searches}
     table.attrs["alpha"] = alpha
     table.attrs["controls"] = controls
     return table
@@ -155,10 +172,14 @@ def _findings(events: Sequence[Event]) -> pd.DataFrame:
             "p_value": one.p_value,
             "q_value": one.q_value,
             "rests_on": one.rests_on,
+            "is_resolved": one.is_resolved,
+            "order": event.order(one),
+            "shared_with_controls": None if event.shared_findings is None else event.shared_findings[place],
             "members": head_names([one]),
         }
         for number, event in enumerate(events)
-        for one in event.findings
+        for place, one in enumerate(event.findings)
     ]
-    columns = ["event", "run", "name", "is_metric", "step", "low", "high", "kind", "direction", "strength"]
-    return pd.DataFrame(rows, columns=[*columns, "p_value", "q_value", "rests_on", "members"])
+    columns = ["event", "run", "name", "is_metric", "step", "low", "high", "kind", "direction", "strength", "p_value"]
+    columns += ["q_value", "rests_on", "is_resolved", "order", "shared_with_controls", "members"]
+    return pd.DataFrame(rows, columns=columns)

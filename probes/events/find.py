@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from probes.events.controls import Tables, as_tables, is_shared, schedule_steps
+from probes.events.controls import Tables, as_tables, compared, is_shared, schedule_steps
 from probes.events.event_table import Event, Search, as_event_table
 from probes.events.findings import Finding, in_metrics, in_weights
 from probes.events.panels import Panel, head_called, read_panels
@@ -40,21 +40,37 @@ def find_events(
     kind            stage: it stays. dip, spike: it comes back at once. cliff and others: of a metric, as
                     `find_transitions` calls them
     direction       rise, fall, or mixed where heads go both ways
-    circuit, probe, component   of the surest finding; circuit is "metric" and probe its name where no weights take part
-    members         the heads that take part, as "layer.head", those that moved fastest (each for itself) first; among
-                    them at most a tenth is expected to be wrong. `attrs["members"]` has every head with its evidence,
-                    `attrs["findings"]` every probe and metric
+    circuit, probe, component   of the finding that the event is named after: the surest in heads, else in the other
+                    matrices (circuit "matrices"), else in the metrics (circuit "metric", probe its name); with
+                    controls, first what none of them shows
+    members         the heads that take part, as "layer.head" (matrices as "embed", "mlp_in.3"), those that moved
+                    fastest, each for itself, first; among them at most a tenth is expected to be wrong
     strength        change as a share of the range of the whole run, median over the members
     p_value         how often a panel in which nothing happens shows as much, anywhere
     q_value         the same among all panels that were searched (Benjamini & Hochberg), metrics for themselves
     rests_on        the row of `probes.series.calibration` that says how often this is right on records like this one
     together_with   other probes and metrics that show something at the same time
-    shared_with_controls   whether controls do the same; NA without controls
+    shared_with_controls   whether controls do the same: none of its metrics is the run's alone, and of all that takes
+                    part half or less is. NA without controls
     headline        what sets the run apart: not shared, or, without controls, together with a metric
 
     table may hold several runs, or be several tables; metrics are then by the name of the run, that of a control too.
-    Only what has q <= alpha is a row. `attrs["searched"]` gives, by panel and metric, the stretches of steps that could
-    be looked at, `attrs["not_searched"]` what could not, with the reason; `attrs["notes"]` what was left out.
+    Measured without more ado, tables hold the heads; what else there is (`run.matrices`) is searched where it was
+    measured: `probes.measure(run, ["ov", "qk", "embed", "unembed", "mlp_in", "mlp_out"])`. Grokking shows there.
+    Only what has q <= alpha is a row. The evidence is in the attrs, by `event`, the number of the row:
+
+    attrs["findings"]    every probe and metric of every event, that which it is named after first: name, is_metric,
+                         step, low, high, kind, direction, strength, p_value, q_value, rests_on, members; is_resolved
+                         where the checkpoints show the curve without noise, so that p says little and no calibration
+                         speaks of it; order: "before" or "after" the largest change of a metric in this event, or
+                         "cannot be told" (the stretches overlap; over several seeds `lead_lag` can); and
+                         shared_with_controls of each
+    attrs["members"]     every head of every finding in the weights, taking part or not: circuit, probe, component,
+                         tower, name, layer, head; statistic (how many times faster than usual), change (of ln(value)
+                         where that was taken), p_value, q_value, takes_part
+    attrs["searched"]    by panel and metric, the stretches of steps that could be looked at; attrs["not_searched"] what
+                         could not, with the reason; attrs["notes"] what was left out; attrs["tests"] by run the number
+                         of panels and metrics, attrs["panels"] of panels; attrs["controls"] their names
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha}: a rate between 0 and 1 is expected")
@@ -71,10 +87,12 @@ def find_events(
     rows = []
     for name, events in found.items():
         for event in _without(events, schedule.get(name, set())):
-            shared = None
             if others:
-                shared = is_shared(event.findings, [_all(searches[control].events) for control in others])
-            rows.append(Event(event.findings, shared, _is_headline(event, shared)))
+                ordered, also = compared(event.findings, [_all(searches[control].events) for control in others])
+                shared = is_shared(ordered, also)
+                rows.append(Event(tuple(ordered), shared, not shared, tuple(also)))
+            else:
+                rows.append(Event(event.findings, None, any(one.circuit is None for one in event.findings)))
     return as_event_table(rows, [searches[name] for name in runs], alpha, notes, list(others))
 
 
@@ -86,7 +104,7 @@ def _search(run: str, table: pd.DataFrame, metrics: pd.DataFrame | None, alpha: 
         more, where_too, refused_too = in_metrics(run, metrics, alpha=alpha)
         found, where, refused = found + more, {**where, **where_too}, {**refused, **refused_too}
     found = [one for one in found if one.q_value <= alpha and one.kind not in ("settled", "intervention")]
-    return Search(run, _joined(found), where, refused, _left_out(panels))
+    return Search(run, _joined(found), where, refused, _left_out(panels), len(panels))
 
 
 def _left_out(panels: Sequence[Panel]) -> list[str]:
@@ -109,8 +127,8 @@ def _left_out(panels: Sequence[Panel]) -> list[str]:
 
 
 def _joined(findings: list[Finding]) -> list[Event]:
-    """Findings at the same time as one event: the surest in the weights takes what overlaps it, then the next."""
-    left = sorted(findings, key=lambda one: (one.circuit is None, one.q_value, one.p_value))
+    """Findings at the same time as one event: the surest in heads takes what overlaps it, then the next."""
+    left = sorted(findings, key=lambda one: one.rank)
     events = []
     while left:
         first = left[0]
@@ -137,12 +155,6 @@ def _without(events: list[Event], schedule: set[tuple[str, float]]) -> list[Even
         if left:
             kept.append(Event(left))
     return kept
-
-
-def _is_headline(event: Event, shared: bool | None) -> bool:
-    if shared is not None:
-        return not shared
-    return any(one.circuit is None for one in event.findings)
 
 
 def _by_run(metrics: Metrics | None, names: list[str], first: str) -> dict[str, pd.DataFrame]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from probes.events.bursts import Burst, find_bursts
-from probes.events.panels import Panel
+from probes.events.panels import MATRICES, Panel
 from probes.series.transitions.find import find_transitions
 
 SMALLEST = 0.05
@@ -53,7 +53,8 @@ class Member:
 class Finding:
     """Something that one panel (circuit and probe) or one metric (circuit None) shows.
 
-    size is that of the change: of a metric in its own unit, of a panel the strength.
+    size is that of the change: of a metric in its own unit, of a panel the strength. is_resolved: the checkpoints show
+    its curves without noise, so that there is little doubt that they changed, and no calibration of it.
     """
 
     run: str
@@ -75,6 +76,13 @@ class Finding:
     members: tuple[Member, ...] = ()
     is_log: bool = False
     size: float = float("nan")
+    is_resolved: bool = False
+
+    @property
+    def rank(self) -> tuple[int, float, float]:
+        """Events are named after the first by this: heads, then other matrices, then metrics, the surest of each."""
+        kind = 2 if self.circuit is None else 1 if self.circuit == MATRICES else 0
+        return kind, self.q_value, self.p_value
 
     @property
     def taking_part(self) -> list[Member]:
@@ -188,18 +196,21 @@ def _of_burst(panel: Panel, burst: Burst) -> Finding | None:
         strength=strength,
         p_value=burst.p_value,
         q_value=float("nan"),
-        rests_on=calibration_row("panel", panel.steps, None),
+        rests_on=NO_CALIBRATION if burst.is_resolved else calibration_row("panel", panel.steps, None),
         circuit=panel.circuit,
         probe=panel.probe,
         component=panel.component,
         tower=panel.tower,
         stage=panel.stage,
         members=tuple(
-            Member(*head, float(speed), float(change), float(p), float(q), bool(part))
-            for head, speed, change, p, q, part in columns
+            Member(
+                one.circuit, one.layer, one.head, one.name, float(speed), float(change), float(p), float(q), bool(part)
+            )
+            for one, speed, change, p, q, part in columns
         ),
         is_log=panel.is_log,
         size=strength,
+        is_resolved=burst.is_resolved,
     )
 
 

@@ -102,8 +102,8 @@ class Panel:
 
 
 def head_called(name: str) -> str:
-    """ "head 3.1", or "embed" of a matrix."""
-    return f"head {name}" if name[:1].isdigit() else name
+    """ "head 3.1", or "matrix embed"."""
+    return f"head {name}" if name[:1].isdigit() else f"matrix {name}"
 
 
 def read_panels(table: pd.DataFrame) -> tuple[list[Panel], dict[str, str]]:

@@ -68,6 +68,21 @@ def planted_panel(
     return PlantedPanel(_table(at, np.exp(values / 20), heads), step, movers)
 
 
+def smooth_panel(
+    steps: Int64[np.ndarray, " step"], *, heads: int = 6, seed: int | Sequence[int] = 0, stage: float | None = None
+) -> pd.DataFrame:
+    """A table of smooth drifts without any noise, as full-batch training has them.
+
+    With a stage, all heads also make one at that step, a tenth of it wide, of one and a half times the drift's size.
+    """
+    at, rng = np.asarray(steps, dtype=np.int64), np.random.default_rng(seed)
+    at = at[at > 0]
+    values = np.stack([_drift(at, rng) for _ in range(heads)], axis=1) * rng.normal(1, 0.3, heads)
+    if stage is not None:
+        values += 1.5 / (1 + np.exp(-np.log(at / stage) / 0.1))[:, None]
+    return _table(at, np.exp(values), heads)
+
+
 def _nothing(
     kind: str, steps: Int64[np.ndarray, " step"], rho: float, count: int, rng: np.random.Generator
 ) -> Float64[np.ndarray, "step head"]:
