@@ -105,7 +105,8 @@ def _sentence(number: Any, row: dict[Any, Any], attrs: dict) -> str:
     total = members.loc[of_first, "name"].nunique()
     heads = _heads(row["members"], total, row["circuit"] == MATRICES)
     said = f"{where} the {_name(first['name'])} {_verb(row)} in {heads}{_size(row)}"
-    said += f"{_also(metrics, 'together with')}; {'no noise' if bool(first['is_resolved']) else _sure(row)}."
+    is_resolved = bool(findings["is_resolved"].tolist()[0])
+    said += f"{_also(metrics, 'together with')}; {'no noise' if is_resolved else _sure(row)}."
     own = weights.loc[weights["shared_with_controls"] != True]  # noqa: E712  NA is not shared
     also = weights.loc[weights["shared_with_controls"] == True]  # noqa: E712
     if row["shared_with_controls"] is True or not attrs["controls"]:
