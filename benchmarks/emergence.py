@@ -6,7 +6,7 @@ tables. One line per seed:
 
     emerges   steps at which the behaviour (accuracy on repeated tokens, test accuracy) has a tenth, half and nine
               tenths of its final value
-    event     the event in the weights, among those whose stretch overlaps that, that most probes show
+    event     the event in the weights whose stretch overlaps that, the nearest to the half
     heads     that take part in it, in its order; ranked: by `rank_heads` over its stretch
     matching  heads whose prefix-matching score, as the run itself logged it, ends above .3, the highest first. It is
               the run's own word, not an independent judge. Modular addition has no such score
@@ -74,7 +74,7 @@ def group(folder: Path, tables: Path, kind: str) -> None:
         if there.empty:
             print(said + "NO EVENT in the weights there")
             continue
-        row = there.loc[there["together_with"].map(len).idxmax()]
+        row = there.loc[np.abs(np.log(there["step"] / half)).idxmin()]
         probes_of_it = findings.loc[(findings["event"] == row.name) & ~findings["is_metric"]]
         own = probes_of_it.loc[~probes_of_it["shared_with_controls"].astype(bool), "name"]
         said += f"event {row['step']:.0f} ({row['low']:.0f}-{row['high']:.0f}) of {len(probes_of_it)} probes, "
@@ -84,8 +84,10 @@ def group(folder: Path, tables: Path, kind: str) -> None:
         names = [f"{layer}.{head}" for layer, head in zip(heads["layer"], heads["head"], strict=True)]
         who = matching(run.metrics)
         if who:
-            first = set(names[: len(who)]) == set(who)
-            said += f"{' '.join(names)}; matching {' '.join(who)}: {'ranked first' if first else 'not ranked first'}"
+            first = [
+                by for by, order in (("heads", row["members"]), ("ranked", names)) if set(order[: len(who)]) == set(who)
+            ]
+            said += f"{' '.join(names)}; matching {' '.join(who)}: first in {' and '.join(first) or 'neither'}"
         else:
             said += " ".join(names)
         print(said)

@@ -15,6 +15,8 @@ import typer
 
 from probes.opening import (
     Config,
+    Controls,
+    DetectIn,
     FamilyName,
     Heads,
     KvHeads,
@@ -173,17 +175,12 @@ def events(
         list[str],
         typer.Argument(metavar="RUN...", help="Runs, or tables that `probes measure` wrote.", show_default=False),
     ],
-    controls: Annotated[
-        list[str] | None,
-        typer.Option("--controls", metavar="RUN", help="A run in which it does not happen; may be given repeatedly."),
-    ] = None,
+    controls: Controls = None,
     circuits: Annotated[
         str | None,
         typer.Option(help="Names, comma-separated; ov,qk and, where they are small, embeddings and MLPs if not given."),
     ] = None,
-    metric_names: Annotated[
-        str | None, typer.Option(help="Which logged metrics, comma-separated; all if not given.", show_default=False)
-    ] = None,
+    detect_in: DetectIn = None,
     alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
     tables: Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")] = Path("tables"),
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
@@ -213,7 +210,7 @@ def events(
         lambda source: opened(source, revisions, heads, kv_heads, config, family, steps, metrics),
         tables,
         circuits=[name.strip() for name in circuits.split(",")] if circuits else None,
-        metrics=[name.strip() for name in metric_names.split(",")] if metric_names else None,
+        metrics=[name.strip() for name in detect_in.split(",")] if detect_in else None,
     )
     try:
         found, apart = command.events_of(sources, controls or [], given, alpha=alpha)
@@ -231,13 +228,8 @@ def events(
 def report(
     sources: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs; the first is shown in full.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
-    controls: Annotated[
-        list[str] | None,
-        typer.Option("--controls", metavar="RUN", help="A run in which it does not happen; may be given repeatedly."),
-    ] = None,
-    detect_in: Annotated[
-        str | None, typer.Option(help="Which logged metrics are searched, comma-separated; all if not given.")
-    ] = None,
+    controls: Controls = None,
+    detect_in: DetectIn = None,
     alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
     tables: Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")] = Path("tables"),
     revisions: Revisions = None,

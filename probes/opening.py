@@ -23,6 +23,14 @@ Source = Annotated[
         show_default=False,
     ),
 ]
+Controls = Annotated[
+    list[str] | None,
+    typer.Option("--controls", metavar="RUN", help="A run in which it does not happen; may be given repeatedly."),
+]
+DetectIn = Annotated[
+    str | None,
+    typer.Option(help="Which logged metrics are searched, comma-separated; all if not given.", show_default=False),
+]
 Revisions = Annotated[
     str | None,
     typer.Option(help="Which revisions of a hub, or folders, e.g. 'step*' or 'stage1-*'.", show_default=False),

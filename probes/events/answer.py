@@ -107,12 +107,12 @@ def _sentence(number: Any, row: dict[Any, Any], attrs: dict) -> str:
     said = f"{where} the {_name(first['name'])} {_verb(row)} in {heads}{_size(row)}"
     is_resolved = bool(findings["is_resolved"].tolist()[0])
     said += f"{_also(metrics, 'together with')}; {'no noise' if is_resolved else _sure(row)}."
-    own = weights.loc[weights["shared_with_controls"] != True]  # noqa: E712  NA is not shared
-    also = weights.loc[weights["shared_with_controls"] == True]  # noqa: E712
-    if row["shared_with_controls"] is True or not attrs["controls"]:
-        own, also = weights, weights.iloc[:0]
-    said += " " + _seen(own, "Seen by") if len(own) else ""
-    said += " " + _seen(also, "There the controls change too") if len(also) else ""
+    is_shared = pd.Series([one is True for one in weights["shared_with_controls"]], weights.index, dtype=bool)
+    if row["shared_with_controls"] is True:  # said above all of them
+        is_shared[:] = False
+    own, also = weights.loc[~is_shared], weights.loc[is_shared]
+    said += f" {_seen(own, 'Seen by')}" if len(own) else ""
+    said += f" {_seen(also, 'There the controls change too')}" if len(also) else ""
     return said + _order(findings)
 
 
@@ -125,7 +125,7 @@ def _order(findings: pd.DataFrame) -> str:
     """Which probes come before or after the largest change of a metric, where that can be told."""
     said = findings.loc[findings["order"].isin(["before", "after"])]
     if said.empty:
-        return "" if findings["order"].isna().all() else " Which moved first cannot be told from one run."
+        return " Which moved first cannot be told from one run." if findings["order"].count() else ""
     metrics = findings.loc[findings["is_metric"]]
     main = metrics.loc[metrics["strength"].idxmax(), "name"]
     parts = [
