@@ -4,9 +4,10 @@ FOLDER holds runs of `python -m models attention-only` (2, 3 and 4 layers; contr
 (controls: random labels, no weight decay), any seeds. They are measured once; TABLES (default FOLDER/tables) keeps the
 tables. One line per seed:
 
-    emerges   steps at which the behaviour (accuracy on repeated tokens, test accuracy) has a tenth, half and nine
-              tenths of its final value
-    event     the event in the weights whose stretch overlaps that, the nearest to the half
+    emerges   steps at which the behaviour has a tenth, half and nine tenths of its final value (accuracy on repeated
+              tokens), or half, three quarters and 99 % (test accuracy: a tenth of it comes with the training loss)
+    event     the event in the weights whose stretch overlaps that from first to last, the nearest to it; of several
+              inside, that of most probes
     heads     that take part in it, in its order; ranked: by `rank_heads` over its stretch
     matching  heads whose prefix-matching score, as the run itself logged it, ends above .3, the highest first. It is
               the run's own word, not an independent judge. Modular addition has no such score
@@ -30,17 +31,17 @@ GROUPS = {
 }
 """Runs and their controls."""
 
-BEHAVIOURS = ("accuracy_repeated", "test_accuracy")
+BEHAVIOURS = {"accuracy_repeated": (0.1, 0.5, 0.9), "test_accuracy": (0.5, 0.75, 0.99)}
 MATCHING = "prefix_matching."
 
 
 def emergence(metrics: pd.DataFrame) -> tuple[float, list[int]]:
-    """The final value of the behaviour, and the steps at which a tenth, half and nine tenths of it are there."""
+    """The final value of the behaviour, and the steps at which its shares (`BEHAVIOURS`) are there."""
     behaviour = next(name for name in BEHAVIOURS if name in metrics.columns)
     smooth = pd.Series(pd.Series(metrics[behaviour]).dropna().rolling(25, center=True, min_periods=1).mean())
     final = float(smooth.iloc[-1])
     steps = smooth.index.to_numpy()
-    return final, [int(steps[int(np.argmax(smooth.to_numpy() > share * final))]) for share in (0.1, 0.5, 0.9)]
+    return final, [int(steps[int(np.argmax(smooth.to_numpy() > share * final))]) for share in BEHAVIOURS[behaviour]]
 
 
 def matching(metrics: pd.DataFrame) -> list[str]:
@@ -67,14 +68,15 @@ def group(folder: Path, tables: Path, kind: str) -> None:
     print(f"{kind}: {len(runs)} runs, {len(controls)} controls")
     for path in runs:
         run, table = checkpoints.open_run(path), probes.read_table(tables / f"{path.name}.parquet")
-        final, (tenth, half, most) = emergence(run.metrics)
+        final, (first_step, middle, last_step) = emergence(run.metrics)
         rows = events.loc[(events["run"] == run.name) & (events["circuit"] != "metric")]
-        there = rows.loc[(rows["low"] <= most) & (rows["high"] >= tenth)]
-        said = f"  seed {path.name.rsplit('seed')[-1]:>2}: {final:.2f}, emerges {tenth}, {half}, {most}; "
+        there = rows.loc[(rows["low"] <= last_step) & (rows["high"] >= first_step)]
+        said = f"  seed {path.name.rsplit('seed')[-1]:>2}: {final:.2f}, emerges {first_step}, {middle}, {last_step}; "
         if there.empty:
             print(said + "NO EVENT in the weights there")
             continue
-        row = there.loc[np.abs(np.log(there["step"] / half)).idxmin()]
+        away = np.abs(np.log(there["step"] / there["step"].clip(first_step, last_step))).round(3)
+        row = there.loc[(away - 1e-6 * there["together_with"].map(len)).idxmin()]
         probes_of_it = findings.loc[(findings["event"] == row.name) & ~findings["is_metric"]]
         own = probes_of_it.loc[~probes_of_it["shared_with_controls"].astype(bool), "name"]
         said += f"event {row['step']:.0f} ({row['low']:.0f}-{row['high']:.0f}) of {len(probes_of_it)} probes, "

@@ -200,6 +200,13 @@ def test_an_event_of_a_metric_alone_is_a_row_without_heads():
     assert row["low"] <= 1000 <= row["high"]
 
 
+def test_a_learning_rate_is_not_searched_and_that_is_said():
+    logged = falling(1000).rename(columns={"loss": "train/learning_rate"})
+    events = probes.find_events(planted_panel(steps=np.arange(1, 81) * 50, layers=1, heads=2).table, logged)
+    assert events.empty
+    assert "a clock or a setting" in events.attrs["not_searched"]["train/learning_rate"]
+
+
 def test_refuses_what_is_no_table_and_no_rate():
     with pytest.raises(ValueError, match="it lacks layer"):
         probes.find_events(planted_panel(layers=1, heads=2).table.drop(columns="layer"))

@@ -125,7 +125,7 @@ def _order(findings: pd.DataFrame) -> str:
     """Which probes come before or after the largest change of a metric, where that can be told."""
     said = findings.loc[findings["order"].isin(["before", "after"])]
     if said.empty:
-        return " Which moved first cannot be told from one run." if findings["order"].count() else ""
+        return " Which moved first cannot be told from one run." if any(findings["order"].notna()) else ""
     metrics = findings.loc[findings["is_metric"]]
     main = metrics.loc[metrics["strength"].idxmax(), "name"]
     parts = [

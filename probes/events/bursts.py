@@ -199,7 +199,7 @@ def _bursting(
     if series >= FEWEST_FOR_FASTEST:
         fastest = np.argpartition(speeds, series - _tenth(series), axis=1)[:, series - _tenth(series) :]
         columns.append(np.take_along_axis(is_so, fastest, axis=1).mean(1))
-    return np.stack(columns, axis=1)
+    return np.stack(columns, axis=1).astype(np.float64)
 
 
 def _tenth(series: int) -> int:

@@ -115,8 +115,12 @@ def _left_out(panels: Sequence[Panel]) -> list[str]:
             count, reasons = sum(panel.steps_left_out.values()), list(panel.steps_left_out)
             more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
             notes.setdefault(f"{count} checkpoints are left out ({reasons[0]}{more})", []).append(panel.name)
+        by_reason: dict[str, list[str]] = {}
         for head, reason in panel.without.items():
-            notes.setdefault(f"{head_called(head)} is left out ({reason})", []).append(panel.name)
+            by_reason.setdefault(reason, []).append(head_called(head))
+        for reason, heads in by_reason.items():
+            said = f"{heads[0]} is" if len(heads) == 1 else f"{', '.join(heads)} are"
+            notes.setdefault(f"{said} left out ({reason})", []).append(panel.name)
         for head, other in panel.same_as.items():
             notes.setdefault(f"{head_called(head)} has the numbers of {other}", []).append(panel.name)
     said = []
