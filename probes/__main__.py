@@ -177,8 +177,7 @@ def events(
     ],
     controls: Controls = None,
     circuits: Annotated[
-        str | None,
-        typer.Option(help="Names, comma-separated; ov,qk and, where they are small, embeddings and MLPs if not given."),
+        str | None, typer.Option(help="Names, comma-separated; ov,qk and small embeddings and MLPs if not given.")
     ] = None,
     detect_in: DetectIn = None,
     alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
@@ -197,9 +196,8 @@ def events(
 ) -> None:
     """Say what happened in runs: when, in which heads, together with what, how sure that is, and where it could look.
 
-    Runs that are not measured yet are measured first; a killed command goes on where it stopped. With controls, what
-    these do too is told apart from what sets the runs apart. What says how a run is read (--heads, --family, --steps
-    ...) holds for all of them. Exit code: 0, or 2 if there was nothing to look at.
+    Runs are measured first where need be; a killed command goes on where it stopped. What controls do too is told from
+    what sets the runs apart. --heads, --steps ... hold for all. Exit code: 0, or 2 if there was nothing to look at.
     """
     from probes.events import command
     from probes.events.answer import answer, answer_apart
