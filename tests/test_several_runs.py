@@ -117,7 +117,8 @@ def test_says_which_came_first_only_where_stretches_do_not_overlap():
     finding = Finding("run", "x", 1500, 1400, 1600, "stage", "rise", 0.5, 0.0, 0.0, "", circuit="ov")
     metric = Finding("run", "loss", 1800, 1700, 1900, "cliff", "fall", 0.9, 0.0, 0.0, "")
     assert Event((finding, metric)).order(finding) == "before"
-    assert Event((replace(finding, low=1950, high=2000), metric)).order(replace(finding, low=1950)) == "after"
+    later = replace(finding, low=1950, high=2000)
+    assert Event((later, metric)).order(later) == "after"
 
 
 def test_a_name_that_is_run_and_control_is_refused():
