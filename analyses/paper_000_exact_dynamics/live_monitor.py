@@ -75,8 +75,8 @@ def watch(
     kind = {"config": config, "family": experiment.family, "circuits": experiment.circuits}
     with probes.Monitor(lambda: dict(experiment.weights(0)), **kind, probes=["norm"], budget=budget) as monitor:
         for step in range(steps):
-            scalars = {name: float(value[0]) for name, value in experiment.update().items()}
-            monitor.step(None, **scalars)
+            scalars: dict[str, Any] = {name: float(value[0]) for name, value in experiment.update().items()}
+            monitor.step(**scalars)
             for name in ("loss", "test_loss"):
                 if name in scalars:
                     logged.setdefault(name, {})[step] = scalars[name]
