@@ -104,7 +104,7 @@ def _compare(
     """Train both, taking turns, and print how much longer the monitored one took and what was measured."""
 
     def with_monitor() -> None:
-        monitor.step(**monitored[0]())
+        monitor.step(None, **monitored[0]())
 
     without, with_it = [], []
     for turn in range(turns):
