@@ -157,7 +157,7 @@ class Monitor(Readings):
             self.sinks.sinks.append(self.home.sink)
             self.detected += self.home.restore(step, self.tracked, self._measurement.rows, self._measured)
 
-    def step(self, step: int | None = None, *unnamed: Any, **scalars: float | Tensor) -> None:
+    def step(self, step: Any = None, *unnamed: Any, **scalars: float | Tensor) -> None:
         """One update was made. The scalars, such as the loss, were computed with the weights before it.
 
         step is the number of updates made so far; without it calls are counted. What has no name is taken for it if it
@@ -171,7 +171,7 @@ class Monitor(Readings):
                 self._guarded(self._scalars.add, self.done - 1, scalars)
             self._guarded(self._weights_changed, self.done)
 
-    def log(self, step: int | None = None, *unnamed: Any, **scalars: float | Tensor) -> None:
+    def log(self, step: Any = None, *unnamed: Any, **scalars: float | Tensor) -> None:
         """Scalars of the weights after `step` updates (those done so far): an evaluation, for instance."""
         if self.is_active:
             with self._working():
