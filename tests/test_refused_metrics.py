@@ -268,3 +268,13 @@ def test_a_line_that_is_no_measurement_costs_itself_where_a_run_is_watched(tmp_p
     with open(tmp_path / "probes.csv", "ab") as file:
         file.write(b"a,30,0,0,o\rv,norm,,1.0,,\n")
     assert Reader(tmp_path, measures=False).poll().table.equals(before)
+
+
+def test_a_damaged_measurement_is_a_problem_that_is_shown_where_a_run_is_watched(tmp_path):
+    from probes.watch.reader import Reader
+
+    for name, content in corpus.run_directory().items():
+        (tmp_path / name).write_bytes(content)
+    with open(tmp_path / "probes.csv", "ab") as file:
+        file.write(b"a,30,0,0,ov,norm,0.5,1.0,,\n")
+    assert "probes.csv is damaged" in Reader(tmp_path, measures=False).poll().problems[0]

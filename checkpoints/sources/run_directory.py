@@ -119,5 +119,5 @@ def read_description(path: Place) -> dict[str, Any]:
             raise ValueError(f'{file}: "{key}" is {str(description[key])[:100]!r}, {expected} is expected')
     circuits = description.setdefault("circuits", None)
     if circuits is not None and not (isinstance(circuits, dict) and circuits):
-        raise ValueError(f'{file}: "circuits" is {circuits!r}, descriptions by name or null is expected')
+        raise ValueError(f'{file}: "circuits" is {str(circuits)[:100]!r}, descriptions by name or null is expected')
     return description

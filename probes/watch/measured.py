@@ -62,7 +62,10 @@ class MonitorRows:
     def _parsed(self) -> pd.DataFrame:
         """The lines as a table; of a step that was measured twice, the later row of each number."""
         text = "\n".join(line for step in sorted(self._lines) for line in self._lines[step])
-        rows = pd.read_csv(StringIO(text), names=CSV_COLUMNS, dtype={"component": "Int64", "tower": "str"})
+        try:
+            rows = pd.read_csv(StringIO(text), names=CSV_COLUMNS, dtype={"component": "Int64", "tower": "str"})
+        except TypeError as error:
+            raise ValueError(f"{self._tail.path} is damaged: {error}") from None
         rows = rows.drop_duplicates(["step", "tower", "layer", "head", "circuit", "probe", "component"], keep="last")
         return rows.drop(columns="tower") if rows["tower"].isna().to_numpy().all() else rows
 
