@@ -38,7 +38,7 @@ def sentences(events: pd.DataFrame) -> dict[Any, str]:
 
 def where_it_could_look(events: pd.DataFrame) -> list[str]:
     """Sentences: which steps were searched, what could not be, what was left out."""
-    return [line.strip() for line in _not_looked_at(events.attrs)[1:]]
+    return [line.strip() for line in _not_looked_at(events.attrs, grouped=False)[1:]]
 
 
 def answer_apart(apart: pd.DataFrame | None) -> str:
@@ -211,7 +211,8 @@ def _trust(attrs: dict) -> list[str]:
     return ["How often such findings are right (probes.series.calibration):", *lines]
 
 
-def _not_looked_at(attrs: dict) -> list[str]:
+def _not_looked_at(attrs: dict, *, grouped: bool = True) -> list[str]:
+    """Sentences with a title. grouped: what was not searched for one reason is named together."""
     lines, several = [], len(attrs["tests"]) > 1
     for stretches, names in _by_stretches(attrs["searched"], several).items():
         spans = ", ".join(f"{low:,.0f} to {high:,.0f}" for low, high in stretches) or "nowhere"
@@ -220,13 +221,21 @@ def _not_looked_at(attrs: dict) -> list[str]:
     twice = [name for name, reason in refused if reason.startswith("the same numbers")]
     if twice:
         lines.append(f"  Counted once, because another probe has the same numbers: {_listed(twice[:3], len(twice))}.")
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in refused:
-        if name not in twice:
-            by_reason.setdefault(reason, []).append(name)
-    lines += [f"  Not searched: {_listed(n[:3], len(n))}: {reason}." for reason, n in by_reason.items()]
+    left = [(name, reason) for name, reason in refused if name not in twice]
+    lines += [f"  Not searched: {name}{reason}." for name, reason in (_by_reason(left) if grouped else _each(left))]
     lines += [f"  {note}." for note in dict.fromkeys(_without_run(note, attrs["tests"]) for note in attrs["notes"])]
     return ["Where it could look, and what was left out:", *lines] if lines else []
+
+
+def _by_reason(refused: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    names: dict[str, list[str]] = {}
+    for name, reason in refused:
+        names.setdefault(reason, []).append(name)
+    return [(_listed(several[:3], len(several)), f": {reason}") for reason, several in names.items()]
+
+
+def _each(refused: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, f", {reason}") for name, reason in refused]
 
 
 def _once(named: Iterable[tuple[str, Any]], several: bool) -> list[tuple[str, Any]]:
