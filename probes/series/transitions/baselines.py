@@ -1,10 +1,9 @@
 """What a short record does when nothing happens: smooth curves that suit the steps at which it was taken.
 
 A drift that is smooth in t is not smooth over checkpoints 0, 1, 2, 4 ... 512, 1000, 2000 ..., whose spacing changes
-abruptly, and one that is smooth in ln t is not smooth over even ones. So there is not one baseline but several, each a
-few columns: cubic splines in the number of the value, in ln t, in the mean of both and in t (those that differ on this
-schedule), with no inner knot and with two; and mixtures of decaying exponentials. A change
-counts only if it beats the best of them, each charged for its columns.
+abruptly, and one that is smooth in ln t is not smooth over even ones. So there is not one baseline but several: cubics
+in the number of the value, in ln t, in the mean of both and in t (those that differ on this schedule). A change counts
+only if it beats the best of them, each charged for its columns, and every convex or concave curve (`cones.py`).
 """
 
 import numpy as np
@@ -19,17 +18,8 @@ Columns = Float64[np.ndarray, "_ _"]
 
 def smooth_baselines(at: Series) -> list[Columns]:
     """Orthonormal columns of every smooth baseline for values at these steps."""
-    n = len(at)
-    most = n / short_constants.VALUES_PER_COLUMN
-    sizes = [size for size in short_constants.SPLINE_COLUMNS if size <= most]
-    baselines = [_spline(axis, size) for size in sizes for axis in time_axes(at)]
-    if n >= short_constants.FEWEST_FOR_DECAYS:
-        t = (at - at[0]) / (at[-1] - at[0])
-        rates = 1 / np.geomspace(
-            max(short_constants.FASTEST_DECAY, 0.5 / n), short_constants.SLOWEST_DECAY, short_constants.DECAYS
-        )
-        baselines.append(_orthonormal(np.column_stack([np.ones(n), t, np.exp(-t[:, None] * rates)]), 1e-4))
-    return baselines
+    sizes = [size for size in short_constants.SPLINE_COLUMNS if size <= len(at) / short_constants.VALUES_PER_COLUMN]
+    return [_spline(axis, size) for size in sizes for axis in time_axes(at)]
 
 
 def time_axes(at: Series) -> list[Series]:

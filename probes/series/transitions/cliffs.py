@@ -102,7 +102,8 @@ def find_cliffs(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> l
         found.append((best, p_value))
         places = _beyond(places, best.half, best.width)
     rows = [_located(sums, step, [s for s, _ in found if s is not step], p) for step, p in found]
-    return _distinct([row for row in rows if row.strength > constants.SMALLEST_DROP and _stays_down(sums, row)])
+    inside = [row for row in rows if sums.at[0] < row.step < sums.at[-1]]  # else half of it lies beyond the record
+    return _distinct([row for row in inside if row.strength > constants.SMALLEST_DROP and _stays_down(sums, row)])
 
 
 def _beyond(places: pd.DataFrame, half: float, width: float) -> pd.DataFrame:

@@ -212,7 +212,7 @@ PROFILE = 3.84
 PROFILE_STRETCHES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
 """Widths, over the best one, that are tried at each place of the profile. Judgement."""
 
-SHAPE_ERROR = 0.2
+SHAPE_ERROR = 0.3
 """In widths, added to both sides of the interval of a cliff in quadrature. Tuned on saddles, whose foot is taken for a
 decay: their half-drop is found .013 of its step late, whatever the noise."""
 
@@ -278,6 +278,10 @@ random walks, which go down and come back: with 50 there are 16 alarms. Short co
 
 SMALLEST_DEPTH = 0.02
 """Of the range. Judgement: what is smaller is not worth a row."""
+
+SHOULDER = 0.1
+"""How far, as a share of its depth, the series beside a dip lies above the chord from the block before that to the
+bottom. Judgement: a dip has shoulders; a U-shape, and a decay that ends in a jump, come down ever more slowly."""
 
 DIP_FEWEST_IN_BLOCK = 3
 """Values in each of the three blocks. Judgement."""

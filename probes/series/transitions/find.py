@@ -15,8 +15,9 @@ from probes.series.transitions.interventions import Interventions, intervention_
 from probes.series.transitions.noise import measure_noise
 from probes.series.transitions.search import search_blocks
 from probes.series.transitions.searched import Stretches, searched_by_blocks, warn_if_little
+from probes.series.transitions.searched_values import searched_by_values
 from probes.series.transitions.settling import find_settling
-from probes.series.transitions.short import search_values, searched_by_values
+from probes.series.transitions.short import search_values
 from probes.series.transitions.transition import Transition, transitions_table
 
 Series = Float64[np.ndarray, " n"]

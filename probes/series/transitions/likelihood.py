@@ -3,47 +3,33 @@
 On 20 to 250 values there are no blocks to take means of, and the correlation of the noise cannot be measured apart from
 the curve. So everything is fitted together:
 
-    value = smooth baseline (`baselines.py`) + one shape + AR(1) noise
+    value = baseline + one shape + AR(1) noise
 
+The baseline is any convex curve, any concave curve (`cones.py`) or a smooth one (`baselines.py`), whichever does best.
 The shape is a step (a logistic in the number of the value) or a bump, at every place and many widths. The statistic is
-twice the gain in log likelihood, T = 2 (max with a shape - max without), each maximum over all baselines (less the
-penalty of BIC for their columns), all shapes and a grid of rho; without a shape, one wild value may be left out.
+twice the gain in log likelihood, T = 2 (max with a shape - max without), each maximum over all baselines, all shapes
+and a grid of rho; without a shape, one wild value may be left out.
 
 Where nothing happens, T hardly depends on the baseline and on the schedule, but on rho and on the number of values. Its
 tail was drawn once for each (`null_tails.py`), on the schedule on which it is heaviest, and is carried on as an
-exponential. The p-value is the mean of these tails over the posterior of rho without a shape, times two: the baselines
-miss a little of any drift, and few values know little about rho.
+exponential. The p-value is the mean of these tails over the posterior of rho without a shape, times a factor: the
+baselines miss a little of any drift, and few values know little about rho.
 
 A rho known from elsewhere - pooled over the heads of a run, say - takes the place of the grid, and buys much power: a
 step cannot be told from noise that may have rho = .96.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float64
 
 from probes.series.transitions import constants, short_constants
-from probes.series.transitions.baselines import Columns, smooth_baselines
-from probes.series.transitions.null_tails import tail
+from probes.series.transitions.baselines import Columns
+from probes.series.transitions.models import Fits, Model, fits_for
+from probes.series.transitions.shapes import Shape
 
 Series = Float64[np.ndarray, " n"]
-Draws = Float64[np.ndarray, "n draws"]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A change: a step down (kind "step") or a bump up (kind "bump"), its place and width in numbers of values."""
-
-    kind: str
-    place: float
-    width: float
-
-    def __call__(self, n: int) -> Series:
-        """Its course over n values: from 1 to 0 for a step, up to 1 and back for a bump."""
-        away = (np.arange(n) - self.place) / self.width
-        return 0.5 * (1 - np.tanh(away / 2)) if self.kind == "step" else np.exp(-0.5 * away**2)
 
 
 @dataclass(frozen=True)
@@ -51,7 +37,8 @@ class ChangeTest:
     """The likelihood ratio of one record: its best shape, the height of it as a share of the range, and p.
 
     height > 0 is a step down or a bump up. rho and noise (sd, as a share of the range) are those of the best fit with
-    the shape.
+    the shape, model its baseline, basis what of it is in use; wild is how far every value is off if it is left out,
+    zero where that is nothing unusual.
     """
 
     shape: Shape
@@ -60,175 +47,241 @@ class ChangeTest:
     p_value: float
     rho: float
     noise: float
+    wild: Series
+    model: Model
+    basis: Columns
 
 
 def likelihood_ratio_test(
     values: Series, steps: Series, *, rho: float | None = None, known: Columns | None = None
 ) -> ChangeTest:
-    """Whether one step or bump explains a record of 20 to 250 values better than smooth drift and AR(1) noise do.
+    """Whether one step or bump explains a record of 20 to 250 values better than drift and AR(1) noise do.
 
     values need no scaling. The columns of known are courses of changes found before, and part of the baseline. p_value
     is 1 where the best shape is too low or implausibly high (short_constants.SHAPE_HEIGHTS).
     """
-    at = np.ascontiguousarray(steps, dtype=np.float64)
-    fits = searching_fits(at.tobytes(), rho) if known is None else Fits(at, rho, known)
-    return fits.test((values - values.mean()) / (values.max() - values.min()))
+    fits = fits_for(steps, rho)
+    fits = fits if known is None else fits.beside(known)
+    return change_test(fits, (values - values.mean()) / (values.max() - values.min()))
 
 
-def shapes_for(n: int) -> list[Shape]:
-    """Every place and width tried among n values."""
-    edge, widths, width = short_constants.SHAPE_EDGE, [], 1.0
-    while width <= n / short_constants.VALUES_PER_WIDTH:
-        widths.append(width)
-        width *= short_constants.WIDTH_RATIO
-    shapes = [Shape("step", place, short_constants.SHARP) for place in np.arange(edge, n - 1 - edge + 1e-9)]
-    for kind, spacing, least in (("step", 1.0, edge), ("bump", 0.5, short_constants.BUMP_EDGE)):
-        for width in widths:
-            low = max(least, 2 * width)
-            shapes += [Shape(kind, place, width) for place in np.arange(low, n - 1 - low + 1e-9, spacing * width)]
-    return shapes
+def change_test(fits: Fits, record: Series) -> ChangeTest:
+    """The likelihood ratio of one record whose range is 1."""
+    return _Search(fits, record).result()
 
 
-def whitened(rho: float, series: np.ndarray) -> np.ndarray:
-    """Columns of AR(1) noise made independent, of the variance of the innovations."""
-    out = series.copy()
-    out[1:] -= rho * series[:-1]
-    out[0] *= np.sqrt(1 - rho**2)
-    return out
-
-
-def coloured(rho: float, white: np.ndarray) -> np.ndarray:
-    """The inverse of `whitened`."""
-    from scipy.signal import lfilter
-
-    start = white.copy()
-    start[0] /= np.sqrt(1 - rho**2)
-    return np.asarray(lfilter([1.0], [1.0, -rho], start, axis=0))
+def change_statistic(fits: Fits, record: Series) -> float:
+    """T alone."""
+    return _Search(fits, record).statistic
 
 
 @dataclass(frozen=True)
-class _Projection:
-    """One baseline at one rho: an orthonormal basis of it, whitened, and what of every shape lies in it and beyond."""
-
-    basis: Columns
-    within: Float64[np.ndarray, "shapes columns"]
-    length: Float64[np.ndarray, " shapes"]  # of each shape beyond the baseline; infinite where it hardly is
-    log_volume: float
+class _Candidate:
+    log: float
+    which: int
+    model: Model
 
 
-@dataclass(frozen=True)
-class Likelihoods:
-    """Log likelihoods [baselines, rhos, records], penalised: without a shape, with the best, with a wild value left
-    out; which shape; and the log posterior of rho without a shape, unnormalised.
-    """
+class _Search:
+    """One record among all baselines, shapes and rhos of its fits."""
 
-    without: np.ndarray
-    with_shape: np.ndarray
-    wild: np.ndarray
-    best: np.ndarray
-    posterior: np.ndarray
+    def __init__(self, fits: Fits, record: Series) -> None:
+        self.fits, self.record, self.n = fits, record, fits.n
+        self.floor = constants.ROUNDING**2 * float(record @ record) + 1e-300
+        models, nulls = fits.models, {}
+        for j, rho in enumerate(fits.rhos):
+            white = fits.whiten(rho, record)
+            for i, model in enumerate(models[j]):
+                nulls[j, i] = (white, *_left(model, white))
+        columns = np.column_stack([fits.columns, self._hinge(models, nulls)])  # the bend that this record wants
+        models = [[*fits.models_at(rho, columns, splines=False), *models[j][2:]] for j, rho in enumerate(fits.rhos)]
+        for j in range(len(fits.rhos)):
+            for i in (0, 1):
+                nulls[j, i] = (nulls[j, i][0], *_left(models[j][i], nulls[j, i][0]))
+        self.models = models
+        self._null(nulls)
+        self._with_shape(nulls)
+
+    def _hinge(self, models: list, nulls: dict) -> np.ndarray:
+        """The hinge that adds most to a mixture of decays, or of what saturates."""
+        fits, best, chosen = self.fits, -np.inf, 0
+        for (j, i), (white, left, _, basis) in nulls.items():
+            model = models[j][i]
+            if not model.sign:
+                continue
+            bent = fits.white_hinges[j]
+            rest = white - basis @ (basis.T @ white)
+            beyond = np.maximum((bent**2).sum(0) - ((basis.T @ bent) ** 2).sum(0), 1e-9)
+            along = model.sign * (bent.T @ rest)
+            gain = np.where(along > 0, along**2 / beyond, 0.0)
+            k = int(gain.argmax())
+            log = float(model.log_likelihood(max(left - float(gain[k]), 1e-9 * left) + self.floor, self.n))
+            if log > best:
+                best, chosen = log, k
+        return fits.hinges[:, chosen]
+
+    def _null(self, nulls: dict) -> None:
+        n, best, wildest = self.n, -np.inf, -np.inf
+        for (j, i), (white, left, _, basis) in nulls.items():
+            model = self.models[j][i]
+            log = float(model.log_likelihood(left + self.floor, n))
+            if log > best:
+                best, self.null = log, (j, i)
+            rest = white - basis @ (basis.T @ white)
+            # leaving value k out: the whitened unit vector beyond the basis in use
+            unit = self.fits.whiten(model.rho, np.eye(n))
+            beyond = np.maximum((unit**2).sum(0) - ((basis.T @ unit) ** 2).sum(0), 1e-3)
+            gain = ((unit.T @ rest) ** 2 / beyond).max()
+            without = max(left - float(gain), 1e-3 * left)
+            wildest = max(wildest, float(model.log_likelihood(without + self.floor, n)))
+        self.without = max(best, wildest - short_constants.WILD_COST)
+        self.posterior = np.array([self._log_posterior(nulls[j, self.null[1]], j) for j in range(len(self.fits.rhos))])
+
+    def _log_posterior(self, null: tuple, j: int) -> float:
+        model, left, columns = self.models[j][self.null[1]], null[1] + self.floor, null[3].shape[1]
+        return 0.5 * np.log(1 - model.rho**2) - (self.n - columns) / 2 * float(np.log(left)) - model.log_volume
+
+    def _with_shape(self, nulls: dict) -> None:
+        """Every shape beside the columns in use without it; then the best few beside all that a cone holds."""
+        n, count = self.n, len(self.fits.shapes)
+        scores = np.full(count, -np.inf)
+        nothing = next(iter(nulls))
+        exact = [_Candidate(-np.inf, 0, self.models[nothing[0]][nothing[1]])]
+        net = self._net_changes()
+        tried = [(j, i, white, basis) for (j, i), (white, _, _, basis) in nulls.items()]
+        tried += [(j, 0, nulls[j, 0][0], basis) for j in range(len(self.fits.rhos)) for basis in self.fits.simple[j]]
+        for j, i, white, basis in tried:
+            model, courses = self.models[j][i], self.fits.white[j]
+            rest = white - basis @ (basis.T @ white)
+            left = float(rest @ rest)
+            whole = (courses**2).sum(0)
+            beyond = whole - ((basis.T @ courses) ** 2).sum(0)
+            along = courses.T @ rest
+            enough = (beyond > short_constants.BEYOND_BASELINE**2 * whole) & _agree(
+                along / np.maximum(beyond, 1e-12), net
+            )
+            gain = np.where(enough, along**2 / np.where(enough, beyond, 1.0), 0.0)
+            log = model.log_likelihood(np.maximum(left - gain, 1e-9 * left) + self.floor, n)
+            scores = np.maximum(scores, np.where(enough, log, -np.inf))
+            which = int(log.argmax())
+            if not model.sign and enough[which]:
+                exact.append(_Candidate(float(log[which]), which, model))
+        for which in self._distinct(scores):
+            for j in range(len(self.fits.rhos)):
+                white, course = nulls[j, 0][0], self.fits.white[j][:, which]
+                for i in (0, 1):
+                    model = self.models[j][i]
+                    left, height = _left_with(model, white, course)
+                    if _agree(height, net[which]):
+                        exact.append(_Candidate(float(model.log_likelihood(left + self.floor, n)), which, model))
+        self.best = max(exact, key=lambda one: one.log)
+
+    def _net_changes(self) -> np.ndarray:
+        """What the record itself does over the extent of every shape."""
+        before, middle, after = self.record[self.fits.extents].mean(2)
+        return np.where(self.fits.are_steps, before - after, middle - (before + after) / 2)
+
+    def _distinct(self, scores: np.ndarray) -> list[int]:
+        """The best shapes, of those of the same kind near each other one."""
+        kept: list[int] = []
+        for which in np.argsort(-scores):
+            shape = self.fits.shapes[which]
+            near = [self.fits.shapes[k] for k in kept]
+            if all(
+                shape.kind != other.kind
+                or abs(shape.place - other.place) > 0.7 * max(shape.width, other.width, 1.0)
+                or not 0.5 < shape.width / other.width < 2
+                for other in near
+            ):
+                kept.append(int(which))
+            if len(kept) == short_constants.EXACT_SHAPES:
+                break
+        return kept
 
     @property
-    def statistic(self) -> np.ndarray:
-        """T of every record."""
-        best, without, wild = (part.max((0, 1)) for part in (self.with_shape, self.without, self.wild))
-        return 2 * (best - np.maximum(without, wild - short_constants.WILD_COST))
+    def statistic(self) -> float:
+        """T."""
+        return max(0.0, 2 * (self.best.log - self.without))
 
-
-class Fits:
-    """All baselines and shapes for one schedule of steps, ready for any number of records."""
-
-    def __init__(
-        self, steps: Series, rho: float | None = None, known: Columns | None = None, courses: Columns | None = None
-    ) -> None:
-        self.n, self.is_told = len(steps), rho is not None
-        self.rhos = short_constants.RHOS if rho is None else (rho,)
-        more = [] if known is None else [known]
-        self.baselines = [np.column_stack([columns, *more]) for columns in smooth_baselines(steps)]
-        self.shapes = shapes_for(self.n) if courses is None else []
-        searched = np.column_stack([shape(self.n) for shape in self.shapes]) if courses is None else courses
-        self.count = searched.shape[1]
-        self.courses = np.column_stack([searched, np.eye(self.n)])
-        self.projections = [self._projections(rho) for rho in self.rhos]  # [rho][baseline]
-
-    def _projections(self, rho: float) -> list[_Projection]:
-        courses = whitened(rho, self.courses)
-        whole = (courses**2).sum(0)
-        found = []
-        for baseline in self.baselines:
-            q, r = np.linalg.qr(whitened(rho, baseline))
-            within = courses.T @ q
-            beyond = np.maximum(whole - (within**2).sum(1), 0)
-            length = np.where(beyond > short_constants.BEYOND_BASELINE**2 * whole, np.sqrt(beyond), np.inf)
-            found.append(_Projection(q, within, length, float(np.log(np.abs(np.diag(r))).sum())))
-        return found
-
-    def likelihoods(self, records: Draws) -> Likelihoods:
-        """Of each record (a column), for every baseline and rho."""
-        parts = np.empty((4, len(self.baselines), len(self.rhos), records.shape[1]))
-        best = np.empty(parts.shape[1:], dtype=np.int64)
-        for j, rho in enumerate(self.rhos):
-            white = whitened(rho, records)
-            products = whitened(rho, self.courses).T @ white  # once for all baselines, which take their part off
-            level, whole = 0.5 * np.log(1 - rho**2), (white**2).sum(0)
-            for i, one in enumerate(self.projections[j]):
-                columns, inside = one.basis.shape[1], one.basis.T @ white
-                left = ((white - one.basis @ inside) ** 2).sum(0) + constants.ROUNDING**2 * whole + 1e-300
-                gain = ((products - one.within @ inside) / one.length[:, None]) ** 2
-                best[i, j] = gain[: self.count].argmax(0)
-                most, wild = np.take_along_axis(gain, best[i, j][None], 0)[0], gain[self.count :].max(0)
-                base = level - 0.5 * columns * np.log(self.n)
-                for k, taken in enumerate((0.0, most, wild)):
-                    parts[k, i, j] = base - self.n / 2 * np.log(np.maximum(left - taken, 1e-9 * left))
-                parts[3, i, j] = level - (self.n - columns) / 2 * np.log(left) - one.log_volume
-        return Likelihoods(parts[0], parts[1], parts[2], best, parts[3])
-
-    def test(self, record: Series) -> ChangeTest:
-        """The likelihood ratio of one record whose range is 1."""
-        found = self.likelihoods(record[:, None])
-        statistic = float(found.statistic[0])
-        i, j = np.unravel_index(int(found.with_shape[:, :, 0].argmax()), found.with_shape.shape[:2])
-        rho, one, which = self.rhos[j], self.projections[j][i], int(found.best[i, j, 0])
-        white = whitened(rho, record)
-        rest = white - one.basis @ (one.basis.T @ white)
-        length = float(one.length[which])
-        along = float(whitened(rho, self.courses[:, which]) @ rest) / length
-        height = along / length
-        left = max(float((rest**2).sum()) - along**2, 0.0)
-        innovation = np.sqrt(left / max(1, self.n - one.basis.shape[1] - 3))
+    def result(self) -> ChangeTest:
+        """The test, with p, height and noise."""
+        model, which = self.best.model, self.best.which
+        white = self.fits.whiten(model.rho, self.record)
+        course = self.fits.courses[:, which]
+        left, height = _left_with(model, white, self.fits.whiten(model.rho, course))
+        basis = _basis_with(model, white, self.fits.whiten(model.rho, course))
+        innovation = np.sqrt(left / max(1, self.n - model.basis.shape[1] - 3))
         lowest, highest = short_constants.SHAPE_HEIGHTS
-        p_value = self.p_value(statistic, found) if lowest < abs(height) < highest else 1.0
-        noise = float(innovation / np.sqrt(1 - rho**2))
-        return ChangeTest(self.shapes[which], height, statistic, p_value, rho, noise)
+        statistic = self.statistic
+        p_value = self.fits.p_value_at(statistic, self.posterior) if lowest < abs(height) < highest else 1.0
+        noise = float(innovation / np.sqrt(1 - model.rho**2))
+        return ChangeTest(
+            self.fits.shapes[which],
+            height,
+            statistic,
+            p_value,
+            model.rho,
+            noise,
+            self._wild(model.rho, white, np.column_stack([basis, _beyond(basis, self.fits.whiten(model.rho, course))])),
+            model,
+            basis,
+        )
 
-    def p_value(self, statistic: float, found: Likelihoods) -> float:
-        """The chance of T where nothing happens, over the posterior of rho at the best baseline without a shape."""
-        best = int(found.without[:, :, 0].max(1).argmax())
-        return self.p_value_at(statistic, found.posterior[best, :, 0])
-
-    def p_value_at(self, statistic: float, log_posterior: np.ndarray) -> float:
-        """The same for a posterior of rho that is given."""
-        chance = np.exp(log_posterior - log_posterior.max())
-        tails = [tail(statistic, self.n, rho, is_told=self.is_told) for rho in self.rhos]
-        safety = max(short_constants.SAFETY, short_constants.SAFETY_VALUES / self.n)
-        return min(1.0, safety * float(chance @ np.array(tails) / chance.sum()))
-
-    def likelihood_of_each(self, record: Series) -> np.ndarray:
-        """Log likelihood of one record with each of the courses in turn, at the best baseline and rho."""
-        best = np.full(self.count, -np.inf)
-        for j, rho in enumerate(self.rhos):
-            white = whitened(rho, record)
-            products = whitened(rho, self.courses[:, : self.count]).T @ white
-            for one in self.projections[j]:
-                inside = one.basis.T @ white
-                left = ((white - one.basis @ inside) ** 2).sum() + constants.ROUNDING**2 * (white**2).sum() + 1e-300
-                gain = ((products - one.within[: self.count] @ inside) / one.length[: self.count]) ** 2
-                log = -self.n / 2 * np.log(np.maximum(left - gain, 1e-9 * left))
-                best = np.maximum(best, log + 0.5 * np.log(1 - rho**2) - 0.5 * one.basis.shape[1] * np.log(self.n))
-        return best
+    def _wild(self, rho: float, white: np.ndarray, basis: np.ndarray) -> np.ndarray:
+        """How far every value is off, each left out in turn; zero for all but the most outlying one, if it is that."""
+        rest = white - basis @ (basis.T @ white)
+        unit = self.fits.whiten(rho, np.eye(self.n))
+        beyond = np.maximum((unit**2).sum(0) - ((basis.T @ unit) ** 2).sum(0), 1e-3)
+        off = (unit.T @ rest) / beyond
+        score = np.abs(off) * np.sqrt(beyond)
+        scale = max(float(np.median(np.abs(rest))) / constants.NORMAL_MEDIAN, np.sqrt(self.floor))
+        return np.where((score == score.max()) & (score > short_constants.WILD_SDS * scale), off, 0.0)
 
 
-@lru_cache(maxsize=4)
-def searching_fits(steps: bytes, rho: float | None) -> Fits:
-    """The fits for the steps in these bytes (float64): made once for all records of a run."""
-    return Fits(np.frombuffer(steps), rho)
+def _beyond(basis: np.ndarray, course: np.ndarray) -> np.ndarray:
+    """The part of a course outside of a basis, of length 1."""
+    rest = course - basis @ (basis.T @ course)
+    return rest / max(float(np.linalg.norm(rest)), 1e-300)
+
+
+def _basis_with(model: Model, white: np.ndarray, course: np.ndarray) -> np.ndarray:
+    """A basis of the columns of the baseline that are in use beside a shape."""
+    if model.cone is None:
+        return model.basis
+    rest, beyond = (one - model.basis @ (model.basis.T @ one) for one in (white, course))
+    _, weights, _ = model.cone.fit(rest, model.sign, beyond)
+    used = np.flatnonzero(weights > 0)
+    q, _ = np.linalg.qr(model.cone.triangle[:, used])
+    return np.column_stack([model.basis, model.cone.basis @ q]) if len(used) else model.basis
+
+
+def _agree(height, net):
+    """Whether the record really moves as a shape of this height says: in its direction, and by some of it."""
+    return (
+        (height * net > 0) & (np.abs(net) > 0.3 * np.abs(height)) & (np.abs(height) < short_constants.SHAPE_HEIGHTS[1])
+    )
+
+
+def _left(model: Model, white: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """What is left of a whitened record without a shape, the weights of a cone, and a basis of what is in use."""
+    rest = white - model.basis @ (model.basis.T @ white)
+    if model.cone is None:
+        return float(rest @ rest), np.zeros(0), model.basis
+    left, weights, _ = model.cone.fit(rest, model.sign)
+    used = np.flatnonzero(weights > 0)
+    if not len(used):
+        return left, weights, model.basis
+    q, _ = np.linalg.qr(model.cone.triangle[:, used])
+    return left, weights, np.column_stack([model.basis, model.cone.basis @ q])
+
+
+def _left_with(model: Model, white: np.ndarray, course: np.ndarray) -> tuple[float, float]:
+    """What is left beside a whitened shape, and its height."""
+    rest = white - model.basis @ (model.basis.T @ white)
+    beyond = course - model.basis @ (model.basis.T @ course)
+    if model.cone is not None:
+        left, _, height = model.cone.fit(rest, model.sign, beyond)
+        return left, height
+    length = float(beyond @ beyond)
+    height = float(beyond @ rest) / max(length, 1e-300)
+    return max(float(rest @ rest) - height**2 * length, 0.0), height

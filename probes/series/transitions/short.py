@@ -1,20 +1,21 @@
 """Short records, 20 to 250 values: changes found one after the other by the likelihood ratio on the values themselves.
 
-The best step or bump is tested (`likelihood.py`); if it is sure, it is located, joins the baseline, and the next one is
-looked for. A step is a cliff, a bump down a dip, a bump up a spike.
+The best step or bump is tested (`likelihood.py`); if it is sure, it joins the baseline, and the next one is looked for.
+Two changes may hide each other: where the best is not sure, the next is looked for beside it, and if that is sure it is
+kept and the first tested again. In the end each is tested once more beside all others. A step is a cliff, a bump down a
+dip, a bump up a spike. Single wild values are taken for what their surroundings say.
 
 The middle of a step is located with four shapes, because nobody knows the true one: a logistic and its square, each in
 the number of the value and in t. The interval is every place that the profile likelihood of none of them excludes at
-95 %. A place is known no better than the values around it: a change between two of them may be anywhere between them,
-and so the interval ends at a value.
+95 %, and a share of the width for what no shape fits.
 """
 
 import numpy as np
 from jaxtyping import Float64
 
 from probes.series.transitions import constants, short_constants
-from probes.series.transitions.likelihood import ChangeTest, Fits, likelihood_ratio_test, searching_fits, whitened
-from probes.series.transitions.searched import Stretches, stretches
+from probes.series.transitions.likelihood import ChangeTest, change_test
+from probes.series.transitions.models import Fits, fits_for
 from probes.series.transitions.transition import Transition
 
 Series = Float64[np.ndarray, " n"]
@@ -24,44 +25,104 @@ def search_values(
     values: Series, at: Series, alpha: float, rho: float | None = None
 ) -> tuple[list[Transition], ChangeTest]:
     """What has p < alpha, and the test that ended the search: the first that is not sure."""
-    rows: list[Transition] = []
-    courses: list[Series] = []
-    while True:
-        known = np.column_stack(courses) if courses else None
-        test = likelihood_ratio_test(values, at, rho=rho, known=known)
-        if test.p_value >= alpha or len(rows) == short_constants.MOST_SHAPES:
-            return rows, test
-        row, course = _located(values, at, test, known, rho)
-        rows.append(row)
-        courses.append(course)
+    fits = fits_for(at, rho)
+    record = (values - values.mean()) / (values.max() - values.min())
+    record = _tamed(fits, record)
+    found: list[ChangeTest] = []
+    while len(found) < short_constants.MOST_SHAPES:
+        aside: list[ChangeTest] = []
+        last = change_test(_beside(fits, found), record)
+        while last.p_value >= alpha and last.p_value < 1 and len(aside) < short_constants.HIDDEN_SHAPES:
+            aside.append(last)
+            last = change_test(_beside(fits, [*found, *aside]), record)
+        if last.p_value >= alpha:
+            last = aside[0] if aside else last
+            break
+        found.append(last)
+    if len(found) > 1:
+        found = _again(fits, found, record, alpha)
+    rows = [_located(_beside(fits, [other for other in found if other is not test]), record, test) for test in found]
+    return _distinct(rows), last
 
 
-def _located(
-    values: Series, at: Series, test: ChangeTest, known: np.ndarray | None, rho: float | None
-) -> tuple[Transition, Series]:
-    """Where the change of a test is, with its interval; and its course."""
-    n, shape = len(at), test.shape
+def _distinct(rows: list[Transition]) -> list[Transition]:
+    """Of two that overlap, the surer."""
+    kept: list[Transition] = []
+    for row in sorted(rows, key=lambda row: row.p_value):
+        if all(abs(row.step - other.step) > 2 * (row.width + other.width) or row.kind != other.kind for other in kept):
+            kept.append(row)
+    return kept
+
+
+def _beside(fits: Fits, found: list[ChangeTest]) -> Fits:
+    return fits.beside(np.column_stack([test.shape(fits.n) for test in found])) if found else fits
+
+
+def _tamed(fits: Fits, record: Series) -> Series:
+    """The record without its wild values, one after the other."""
+    for _ in range(int(np.ceil(short_constants.WILD_SHARE * fits.n))):
+        wild = change_test(fits, record).wild
+        if not wild.any():
+            return record
+        record = record - wild
+    return record
+
+
+def _again(fits: Fits, found: list[ChangeTest], record: Series, alpha: float) -> list[ChangeTest]:
+    """Each tested beside all others; what is not sure then is left out, the least sure first."""
+    while len(found) > 1:
+        tests = [change_test(_beside(fits, [other for other in found if other is not one]), record) for one in found]
+        worst = max(range(len(tests)), key=lambda k: tests[k].p_value)
+        if tests[worst].p_value < alpha:
+            same = [abs(a.shape.place - b.shape.place) < 1 + a.shape.width for a, b in zip(tests, found, strict=True)]
+            return [new if is_same else old for new, old, is_same in zip(tests, found, same, strict=True)]
+        found = [one for k, one in enumerate(found) if k != worst]
+    test = change_test(fits, record)
+    return [test] if test.p_value < alpha else []
+
+
+def _located(fits: Fits, record: Series, test: ChangeTest) -> Transition:
+    """Where the change of a test is, with its interval."""
+    n, shape, at = fits.n, test.shape, fits.at
     reach = max(short_constants.LOCATE_VALUES, constants.LOCATE_WIDTHS * shape.width)
     places = np.arange(
         max(0.5, shape.place - reach), min(n - 1.5, shape.place + reach) + 1e-9, short_constants.LOCATE_SPACING
     )
     stretched = [max(short_constants.SHARP, shape.width * stretch) for stretch in short_constants.SHAPE_STRETCHES]
-    widths = np.array(short_constants.SHARP_WIDTHS if shape.width == short_constants.SHARP else sorted(set(stretched)))
+    widths = np.array(sorted({*stretched, *(short_constants.SHARP_WIDTHS if shape.width < 1 else ())}))
     courses = _courses(shape.kind, places, widths, at)  # [values, places, widths, forms]
-    fits = Fits(at, rho, known, courses.reshape(n, -1))
-    log = fits.likelihood_of_each(values / (values.max() - values.min())).reshape(courses.shape[1:])
-    i, j, k = np.unravel_index(int(log.argmax()), log.shape)
+    log = _profile(fits, record, test, courses)
+    i, j, _ = np.unravel_index(int(log.argmax()), log.shape)
     inside = places[log.max((1, 2)) > log.max() - constants.PROFILE / 2]
-    first, last = int(np.floor(inside.min() - 1e-9)), int(np.ceil(inside.max() + 1e-9))
-    first, last = max(first, 0), min(last, n - 1)
-    step = float(np.interp(places[i], np.arange(n), at))
-    width = float(widths[j] * (at[last] - at[first]) / max(1, last - first))  # by the spacing around it
+    half = short_constants.LOCATE_SPACING / 2
+    error = float(np.hypot(short_constants.PLACE_ERROR, short_constants.SHAPE_ERROR * widths[j]))
+    below = np.hypot(max(places[i] - inside.min(), 0.0) + half, error)
+    above = np.hypot(max(inside.max() - places[i], 0.0) + half, error)
+    low, step, high = (float(np.interp(x, np.arange(n), at)) for x in (places[i] - below, places[i], places[i] + above))
+    gap = float(np.interp(places[i] + 0.5, np.arange(n), at) - np.interp(places[i] - 0.5, np.arange(n), at))
     down = test.height > 0
     kind = "cliff" if shape.kind == "step" else "spike" if down else "dip"
     direction = {"cliff": "fall" if down else "rise", "spike": "rise", "dip": "fall"}[kind]
-    low, high = float(at[first]), float(at[last])
-    row = Transition(step, low, high, kind, direction, min(1.0, abs(test.height)), test.p_value, width)
-    return row, courses[:, i, j, k]
+    return Transition(
+        step, low, high, kind, direction, min(1.0, abs(test.height)), test.p_value, float(widths[j]) * gap
+    )
+
+
+def _profile(fits: Fits, record: Series, test: ChangeTest, courses: np.ndarray) -> np.ndarray:
+    """Log likelihood with every course, beside what of the baselines is in use at the best, and the simple ones."""
+    shape = courses.shape[1:]
+    rho, n = test.rho, fits.n
+    white, flat = fits.whiten(rho, record), fits.whiten(rho, courses.reshape(n, -1))
+    j = fits.rhos.index(rho)
+    best = np.full(flat.shape[1], np.inf)
+    for basis, charge in [(test.basis, test.model.charge)] + [
+        (model.basis, model.charge) for model in fits.models[j] if not model.sign
+    ]:
+        rest, beyond = white - basis @ (basis.T @ white), flat - basis @ (basis.T @ flat)
+        length = np.maximum((beyond**2).sum(0), 1e-12)
+        left = np.maximum(float(rest @ rest) - (beyond.T @ rest) ** 2 / length, 1e-18)
+        best = np.minimum(best, np.log(left) - 2 / n * charge)
+    return (-n / 2 * best).reshape(shape)
 
 
 def _courses(kind: str, places: np.ndarray, widths: np.ndarray, at: Series) -> np.ndarray:
@@ -77,44 +138,3 @@ def _courses(kind: str, places: np.ndarray, widths: np.ndarray, at: Series) -> n
     forms = [(1 - np.tanh(x / 2)) / 2 for x in (away, in_time)]
     forms += [((1 - np.tanh((x - half) / 2)) / 2) ** 2 for x in (away, in_time)]
     return np.stack(forms, axis=-1)
-
-
-def searched_by_values(at: Series, last: ChangeTest, alpha: float, rho: float | None) -> Stretches:
-    """Where a usual drop would be seen, at the noise and rho that are left when what was found is taken off."""
-    first = float(at[at > 0][0])
-    centres = np.exp(np.arange(np.log(first), np.log(at[-1]), constants.SEARCH_SPACING))
-    away = np.clip((at[:, None] - centres) / (constants.USUAL_WIDTH * centres), -700, 700)
-    usual = 1 / (1 + np.exp(away))
-    fits = searching_fits(np.ascontiguousarray(at).tobytes(), rho)
-    seen = _are_seen(fits, usual, max(last.noise, constants.ROUNDING), last.rho, alpha)
-    return stretches(centres, seen, np.exp(constants.SEARCH_SPACING / 2))
-
-
-def _are_seen(fits: Fits, courses: np.ndarray, noise: float, rho: float, alpha: float) -> np.ndarray:
-    """Whether a change of each course has p < alpha in nine of ten draws of noise of this size and rho."""
-    n, steps = fits.n, [i for i, shape in enumerate(fits.shapes) if shape.kind == "step"]
-    wild = list(range(fits.count, fits.courses.shape[1]))
-    without, with_step, posterior = np.empty((3, len(fits.baselines), len(fits.rhos), courses.shape[1]))
-    nothing = np.empty_like(without)
-    for j, tried in enumerate(fits.rhos):
-        white = whitened(tried, courses)
-        products = whitened(tried, fits.courses).T @ white
-        # the variance of AR(1) noise of rho, whitened as if it had another
-        spread = n * noise**2 * (1 - 2 * tried * rho + tried**2)
-        level = 0.5 * np.log(1 - tried**2)
-        for i, one in enumerate(fits.projections[j]):
-            columns, inside = one.basis.shape[1], one.basis.T @ white
-            left = ((white - one.basis @ inside) ** 2).sum(0)
-            gain = ((products - one.within @ inside) / one.length[:, None]) ** 2
-            base = level - 0.5 * columns * np.log(n)
-            nothing[i, j] = base - n / 2 * np.log(left + spread)
-            best_step, best_wild = (np.maximum(left - gain[of].max(0), 0.0) for of in (steps, wild))
-            with_step[i, j] = base - n / 2 * np.log(best_step + spread)
-            wild_left = base - n / 2 * np.log(best_wild + spread) - short_constants.WILD_COST
-            without[i, j] = np.maximum(nothing[i, j], wild_left)
-            posterior[i, j] = level - (n - columns) / 2 * np.log(left + spread) - one.log_volume
-    statistic = np.maximum(0.0, 2 * (with_step.max((0, 1)) - without.max((0, 1))))
-    worst = np.maximum(0.0, np.sqrt(statistic) - constants.SURE_OF_VALUES) ** 2
-    best = nothing.max(1).argmax(0)
-    places = range(courses.shape[1])
-    return np.array([fits.p_value_at(worst[k], posterior[best[k], :, k]) < alpha for k in places])

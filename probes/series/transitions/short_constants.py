@@ -9,16 +9,16 @@ SHORT = 250
 noise at the scale of a block cannot be measured (50 values with rho .8 raised a dip in one of four); with more, faint
 noise shows what six columns miss (.08 false alarms on 300 log-spaced values)."""
 
-SPLINE_COLUMNS, VALUES_PER_COLUMN = (4, 6), 4
+SPLINE_COLUMNS, VALUES_PER_COLUMN = (4,), 4
 """Columns of the splines, at most one for every four values. Tuned: with 9 and 12 as well, .79 of usual drops on 200
 even values are found instead of 1.0, and wide dips are taken for drift."""
 
 SAME_AXIS = 0.05
 """Two time axes that never differ by more are one. Judgement."""
 
-FEWEST_FOR_DECAYS, DECAYS, FASTEST_DECAY, SLOWEST_DECAY = 24, 7, 0.005, 0.7
-"""Values needed for the baseline of decays; how many, and their time constants as shares of the record. Geometry: a
-factor 2.3 apart they stand for any mixture to within a percent; faster ones are over within a value or two."""
+DECAY_RATIO, FASTEST_DECAY, SLOWEST_DECAY = 2.3, 5e-6, 0.7
+"""Time constants of the decays of a baseline, as shares of the record, and their ratio; none is shorter than the first
+gap. Geometry: a factor 2.3 apart they stand for any mixture to within a percent."""
 
 RHOS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.96)
 """Autocorrelations tried. Judgement: finer makes no difference to the likelihood of fewer than 300 values."""
@@ -35,7 +35,7 @@ the record is drift."""
 BEYOND_BASELINE = 0.05
 """Length of a shape beyond the baseline, as a share of its own. Judgement: below it the two are one."""
 
-SHAPE_HEIGHTS = (0.05, 2.0)
+SHAPE_HEIGHTS = (0.05, 1.6)
 """Heights that are believed, as shares of the range. Tuned on smooth drifts with faint noise: a lower step makes up
 for what the baseline misses, a higher one is held up by it."""
 
@@ -43,9 +43,10 @@ WILD_COST = 3.0
 """What leaving a wild value out costs, in log likelihood. Judgement: the place of one among a hundred is ln 100 = 4.6
 and its height 1, less where there are few."""
 
-SAFETY, SAFETY_VALUES = 2.0, 60.0
-"""Factor on the p-value of a short record: 2, or 60 over the number of values if that is more. Tuned on smooth drifts
-with rho 0, .5, .8: without it up to .05 of 20 values with rho .8, and .03 of 100 with rho 0, were below .01."""
+SAFETY, SAFETY_VALUES = 1.5, 45.0
+"""Factor on the p-value: 1.5, or (45 / values)^2 if that is more. Tuned on quiet nulls, of which .022 raised an alarm
+without the first, and on smooth drifts with rho .8: without the second .03 of 20 even values, and .07 of 20 log-spaced
+ones, were below .01."""
 
 LOCATE_VALUES, LOCATE_SPACING, SHAPE_STRETCHES = 3.0, 0.25, (0.4, 0.6, 0.8, 1.0, 1.25, 1.6, 2.2)
 """How far, in values, the place of a change is looked for around the best one of the search (or LOCATE_WIDTHS of its
@@ -54,5 +55,27 @@ widths, if that is more), how finely, and with which widths over the best one. J
 SHARP_WIDTHS = (0.15, 0.3, 0.5, 0.75)
 """Widths with which a step between two values is located. Judgement."""
 
+WILD_SDS, WILD_SHARE = 5.0, 0.05
+"""Standard deviations beyond which a single value is taken for what its surroundings say, and the share of values that
+may be. Judgement."""
+
+SHARP_STEPS = (0.15, 0.45)
+"""Widths, in values, of steps that fall between two values or have one value half-way down. Judgement."""
+
+HIDDEN_SHAPES = 2
+"""Changes that are not sure beside which another one is looked for. Judgement."""
+
 MOST_SHAPES = 8
 """Changes looked for in one short record. Judgement."""
+
+EXACT_SHAPES = 5
+"""Shapes that are fitted beside all that a cone holds; the others beside the columns in use without them. Judgement."""
+
+MOST_PLACES, SEARCHED_EDGE = 80, 2.5
+"""Places of a usual drop that are asked about, and how many values before and after it they have at least. Judgement:
+of drops nearer to an end one in five was missed."""
+
+PLACE_ERROR, SHAPE_ERROR = 0.3, 0.3
+"""In values and in widths, added to both sides of the interval in quadrature: where between two values a sharp change
+lies the values do not say, and how much of a foot or a tail belongs to a drop no fit can tell. Tuned on the coverage of
+50 log-spaced and 30 and 50 even values: without them .72 to .86."""

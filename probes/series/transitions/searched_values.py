@@ -1,0 +1,104 @@
+"""Where a usual drop would be seen in a short record: the likelihood ratio of one, at the noise and rho that are there.
+
+How much a usual drop at each place gains over every baseline depends on the steps alone and is worked out once for a
+schedule; the noise left when what was found is taken off, and its rho, say whether that is enough.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float64
+
+from probes.series.transitions import constants, short_constants
+from probes.series.transitions.likelihood import ChangeTest
+from probes.series.transitions.models import Fits, searching_fits
+from probes.series.transitions.searched import Stretches
+
+Series = Float64[np.ndarray, " n"]
+
+
+def searched_by_values(at: Series, last: ChangeTest, alpha: float, rho: float | None) -> Stretches:
+    """Where a usual drop has p < alpha in nine of ten draws."""
+    usual = _usual_drops(np.ascontiguousarray(at).tobytes(), rho)
+    seen = usual.are_seen(max(last.noise, constants.ROUNDING), last.rho, alpha)
+    return _runs(usual.centres, seen)
+
+
+@dataclass(frozen=True)
+class _UsualDrops:
+    """Drops at many places: what the baselines leave of each without a step and with one [rhos, models, places]."""
+
+    fits: Fits
+    centres: Series
+    without: np.ndarray
+    with_step: np.ndarray
+
+    def are_seen(self, noise: float, rho: float, alpha: float) -> np.ndarray:
+        """Whether each has p < alpha in nine of ten draws of noise of this size and rho."""
+        fits, n = self.fits, self.fits.n
+        logs, best, posterior = [], [], []
+        for j, tried in enumerate(fits.rhos):
+            # the variance of AR(1) noise of rho, whitened as if it had another
+            spread = n * noise**2 * (1 - 2 * tried * rho + tried**2)
+            charge = np.array([model.charge for model in fits.models[j]])[:, None]
+            logs.append(charge - n / 2 * np.log(self.without[j] + spread))
+            best.append(charge - n / 2 * np.log(self.with_step[j] + spread))
+            volume = np.array([model.log_volume for model in fits.models[j]])[:, None]
+            columns = np.array([model.basis.shape[1] for model in fits.models[j]])[:, None]
+            level = 0.5 * np.log(1 - tried**2)
+            posterior.append(level - (n - columns) / 2 * np.log(self.without[j] + spread) - volume)
+        without, with_step, chance = (np.array(one) for one in (logs, best, posterior))
+        statistic = np.maximum(0.0, 2 * (with_step.max((0, 1)) - without.max((0, 1))))
+        worst = np.maximum(0.0, np.sqrt(statistic) - constants.SURE_OF_VALUES) ** 2
+        model = without.max(0).argmax(0)
+        return np.array([
+            fits.p_value_at(worst[k], chance[:, model[k], k]) < alpha for k in range(len(self.centres))
+        ])  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _usual_drops(steps: bytes, rho: float | None) -> _UsualDrops:
+    fits = searching_fits(steps, rho)
+    at, n = fits.at, fits.n
+    edge = short_constants.SEARCHED_EDGE
+    count = min(short_constants.MOST_PLACES, 2 * n)
+    centres = np.interp(np.linspace(edge, n - 1 - edge, count), np.arange(n), at)
+    centres = centres[centres > 0]
+    away = np.clip((at[:, None] - centres) / (constants.USUAL_WIDTH * centres), -700, 700)
+    drops = 1 / (1 + np.exp(away))
+    without, with_step = [], []
+    steps_only = [k for k, shape in enumerate(fits.shapes) if shape.kind == "step"]
+    for j, tried in enumerate(fits.rhos):
+        white, courses = fits.whiten(tried, drops), fits.white[j][:, steps_only]
+        nothing, something = [], []
+        simple = np.min([_left_with_best(basis, white, courses) for basis in fits.simple[j]], axis=0)
+        for model in fits.models[j]:
+            rest = white - model.basis @ (model.basis.T @ white)
+            if model.cone is None:
+                nothing.append((rest**2).sum(0))
+                something.append(_left_with_best(model.basis, white, courses))
+            else:
+                nothing.append(np.array([model.cone.fit(one, model.sign)[0] for one in rest.T]))
+                something.append(np.minimum(simple, nothing[-1]))
+        without.append(nothing)
+        with_step.append(something)
+    return _UsualDrops(fits, centres, np.array(without), np.array(with_step))
+
+
+def _left_with_best(basis: np.ndarray, white: np.ndarray, courses: np.ndarray) -> np.ndarray:
+    rest, beyond = white - basis @ (basis.T @ white), courses - basis @ (basis.T @ courses)
+    length = (beyond**2).sum(0)
+    enough = length > short_constants.BEYOND_BASELINE**2 * (courses**2).sum(0)
+    gain = (beyond.T @ rest) ** 2 / np.where(enough, length, np.inf)[:, None]
+    return np.maximum((rest**2).sum(0) - gain.max(0), 0.0)
+
+
+def _runs(centres: Series, seen: np.ndarray) -> Stretches:
+    """Runs of places that are seen; single ones, and single gaps, are smoothed away."""
+    from scipy.ndimage import median_filter
+
+    seen = median_filter(seen.astype(int), 3, mode="nearest") > 0
+    padded = np.concatenate(([False], seen, [False])).astype(int)
+    first, last = np.flatnonzero(np.diff(padded) == 1), np.flatnonzero(np.diff(padded) == -1) - 1
+    return [(float(centres[i]), float(centres[j])) for i, j in zip(first, last, strict=True) if j > i]
