@@ -18,9 +18,8 @@ here are theirs.
 Brackets are 95 % intervals of the counts beside them.
 
 What counts as a transition, and what as visible, is in `analyses/calibration/truth.py`, without any detector. It was
-written before the first run, with one correction after it: the induction family (its file says what), for which the
-transitions of {before} were judged a second time. Some cells of judging runs of earlier releases (false alarms on drifts
-and quiet nulls) were known while the detector was being worked on: a fresh judging seed is due for the next release.
+written before the first run, with one correction after that: the induction family (its file says what). {before} was
+judged on seeds that are retired since, so that the two columns are of different series of the same kinds.
 A null with a row of kind cliff, stage or dip is a false alarm. "refused" means that the detector raised: it did not look.
 """
 

@@ -52,9 +52,9 @@ def find_transitions(
     itself, a Series by step, whose jumps are taken. Values that are NaN or infinite are gaps, and a warning counts
     them.
 
-    Up to 250 values are tested one by one against smooth drift and AR(1) noise, whose autocorrelation from one value to
-    the next may be told if it is known from elsewhere (pooled over the heads of a run, say), which buys power; longer
-    series by means over blocks, with the noise measured at every scale.
+    Up to 250 values are tested one by one against mixtures of decays, smooth drift and AR(1) noise, whose
+    autocorrelation from one value to the next may be told if it is known from elsewhere (pooled over the heads of a
+    run, say), which buys power; longer series by means over blocks, with the noise measured at every scale.
 
     Half-drop + 1.1 width is the time t* at which the amplitude behind a squared loss is half grown. steps are counted
     from the start of training: the scales looked at grow in proportion to the step.

@@ -1,0 +1,49 @@
+"""find_transitions on few values: what is searched, bends, steps that hide each other; and dips with shoulders."""
+
+import warnings
+
+import numpy as np
+
+import probes
+
+
+def logistic(steps, centre, width):
+    return 1 / (1 + np.exp(np.clip((steps - centre) / width, -700, 700)))
+
+
+def test_thirty_even_values_are_searched_and_a_drop_among_them_is_found():
+    steps = np.arange(1, 31) * 1000.0
+    noise = 0.02 * np.random.default_rng(5).standard_normal(30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        table = probes.find_transitions(logistic(steps, 14_300, 400) + noise, steps)
+    row = table.query("kind == 'cliff'").iloc[0]
+    assert row["low"] <= 14_300 <= row["high"]
+    assert row["high"] - row["low"] < 3000
+    assert any(low <= 8000 <= high for low, high in table.attrs["searched"])
+
+
+def test_a_bend_in_a_short_record_is_no_transition():
+    for count in (50, 100):
+        steps = np.arange(1, count + 1) * 1000.0
+        bend = np.maximum(1 - steps / (0.4 * steps[-1]), 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            noise = 0.003 * np.random.default_rng(count).standard_normal(count)
+            assert not len(probes.find_transitions(bend + noise, steps))
+
+
+def test_steps_that_hide_each_other_are_all_found():
+    steps = np.arange(1, 61) * 100.0
+    stairs = sum(logistic(steps, at, 20) for at in (1550, 3050, 4550))
+    table = probes.find_transitions(stairs + 0.05 * np.random.default_rng(8).standard_normal(60), steps)
+    np.testing.assert_allclose(table.query("kind == 'cliff'")["step"], [1550, 3050, 4550], atol=60)
+
+
+def test_a_u_shape_has_no_dip_and_a_real_dip_is_one():
+    steps = np.arange(1, 3001.0)
+    noise = 0.02 * np.random.default_rng(2).standard_normal(3000)
+    u_shape = np.exp(-steps / 400) + 0.5 * steps / 3000
+    assert "dip" not in set(probes.find_transitions(u_shape + noise, steps)["kind"])
+    bump = u_shape - 0.5 * np.exp(-0.5 * (np.log(steps / 1000) / 0.2) ** 2)
+    assert "dip" in set(probes.find_transitions(bump + noise, steps)["kind"])
