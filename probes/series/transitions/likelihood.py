@@ -20,6 +20,7 @@ step cannot be told from noise that may have rho = .96.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -255,7 +256,7 @@ def _basis_with(model: Model, white: np.ndarray, course: np.ndarray) -> np.ndarr
     return np.column_stack([model.basis, model.cone.basis @ q]) if len(used) else model.basis
 
 
-def _agree(height, net):
+def _agree(height: Any, net: Any) -> Any:
     """Whether the record really moves as a shape of this height says: in its direction, and by some of it."""
     return (
         (height * net > 0) & (np.abs(net) > 0.3 * np.abs(height)) & (np.abs(height) < short_constants.SHAPE_HEIGHTS[1])

@@ -3,6 +3,7 @@
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -27,7 +28,7 @@ class Model:
     log_volume: float
     charge: float  # taken off the log likelihood: level of rho, and BIC for the columns
 
-    def log_likelihood(self, left: np.ndarray, n: int) -> np.ndarray:
+    def log_likelihood(self, left: Any, n: int) -> Any:
         """Of what is left of the whitened record."""
         return self.charge - n / 2 * np.log(left)
 

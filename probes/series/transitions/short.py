@@ -29,9 +29,9 @@ def search_values(
     record = (values - values.mean()) / (values.max() - values.min())
     record = _tamed(fits, record)
     found: list[ChangeTest] = []
+    last = change_test(fits, record)
     while len(found) < short_constants.MOST_SHAPES:
         aside: list[ChangeTest] = []
-        last = change_test(_beside(fits, found), record)
         while last.p_value >= alpha and last.p_value < 1 and len(aside) < short_constants.HIDDEN_SHAPES:
             aside.append(last)
             last = change_test(_beside(fits, [*found, *aside]), record)
@@ -39,6 +39,7 @@ def search_values(
             last = aside[0] if aside else last
             break
         found.append(last)
+        last = change_test(_beside(fits, found), record)
     if len(found) > 1:
         found = _again(fits, found, record, alpha)
     rows = [_located(_beside(fits, [other for other in found if other is not test]), record, test) for test in found]
