@@ -212,7 +212,7 @@ PROFILE = 3.84
 PROFILE_STRETCHES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
 """Widths, over the best one, that are tried at each place of the profile. Judgement."""
 
-SHAPE_ERROR = 0.3
+SHAPE_ERROR = 0.2
 """In widths, added to both sides of the interval of a cliff in quadrature. Tuned on saddles, whose foot is taken for a
 decay: their half-drop is found .013 of its step late, whatever the noise."""
 

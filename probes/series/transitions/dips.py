@@ -57,7 +57,6 @@ def _scan(sums: Sums) -> pd.DataFrame:
         enough &= (centre - whole >= at[0]) & (centre + whole <= at[-1])
         down, up = left.mean - middle.mean, right.mean - middle.mean
         depth = np.minimum(down, up)
-        enough &= _has_shoulders(sums, centre, 2 * half, (left.mean, middle.mean, right.mean), depth)
         z = np.minimum(down / np.hypot(left.sd, middle.sd), up / np.hypot(right.sd, middle.sd))
         cells = {"centre": centre, "width": 2 * half, "z": z, "depth": depth,
                  "inflation": middle.inflation}  # fmt: skip
@@ -65,18 +64,17 @@ def _scan(sums: Sums) -> pd.DataFrame:
     return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
-def _has_shoulders(
-    sums: Sums, centre: np.ndarray, width: np.ndarray, means: tuple[np.ndarray, ...], depth: np.ndarray
-) -> np.ndarray:
-    """Whether the way in gets faster and the way out slower, where there are values to tell."""
-    left, middle, right = means
-    good = np.ones(len(centre), dtype=bool)
-    for side, beside in ((-1, left), (1, right)):
-        edge = centre + side * 2 * width
-        further = sums.over(edge - width / 2, edge + width / 2)
-        known = (further.count > 0) & (edge - width / 2 >= sums.at[0]) & (edge + width / 2 <= sums.at[-1])
-        good &= ~known | (beside - (further.mean + middle) / 2 > constants.SHOULDER * depth)
-    return good
+def has_shoulders(sums: Sums, row: Transition) -> bool:
+    """Whether the way into a dip or spike gets faster and the way out slower, where there are values to tell."""
+    view = sums if row.kind == "dip" else sums.flipped()
+    middles = row.step + row.width * np.arange(-2, 3)
+    means = view.over(middles - row.width / 2, middles + row.width / 2)
+    known = (means.count > 0) & (middles - row.width / 2 >= sums.at[0]) & (middles + row.width / 2 <= sums.at[-1])
+    height = means.mean - means.mean[2]
+    allowed = constants.SHOULDER * row.strength
+    return all(
+        not known[[far, near]].all() or height[near] - height[far] / 2 > allowed for far, near in ((0, 1), (4, 3))
+    )
 
 
 def _bottom(sums: Sums, centre: float, width: float) -> tuple[float, float, float]:

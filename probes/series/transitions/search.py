@@ -13,7 +13,7 @@ import numpy as np
 from probes.series.transitions import constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.cliffs import find_cliffs
-from probes.series.transitions.dips import find_dips_and_spikes
+from probes.series.transitions.dips import find_dips_and_spikes, has_shoulders
 from probes.series.transitions.stages import find_stages
 from probes.series.transitions.transition import Transition
 
@@ -23,6 +23,7 @@ def search_blocks(sums: Sums, alpha: float, known: Sequence[Transition] = ()) ->
     share = alpha / constants.TESTS
     flipped = sums.flipped()
     turns = find_dips_and_spikes(sums, share)
+    no_dips = [turn for turn in turns if not has_shoulders(sums, turn)]  # a U-shape; its flanks are no cliffs either
     falls = find_cliffs(sums, share, [row for row in known if row.direction == "fall"])
     rises = find_cliffs(flipped, share, [row for row in known if row.direction == "rise"])
     steps = [*(_if_it_comes_back(flipped, row) for row in falls)]
@@ -34,7 +35,7 @@ def search_blocks(sums: Sums, alpha: float, known: Sequence[Transition] = ()) ->
     masked = [_extent(row) for row in turns]
     stages = find_stages(sums, share / 2, masked)
     stages += [_upwards(row) for row in find_stages(flipped, share / 2, masked)]
-    rows = [*turns, *cliffs]
+    rows = [*(turn for turn in turns if turn not in no_dips), *cliffs]
     for stage in sorted(stages, key=lambda row: row.p_value):
         if not _is_flank(stage, turns) and not any(_is_same(stage, row) for row in rows):
             rows.append(stage)
