@@ -34,7 +34,7 @@ def shapes_for(n: int) -> list[Shape]:
     shapes = [Shape("step", float(place), width) for width in short_constants.SHARP_STEPS for place in places]
     for kind, spacing, least in (("step", 1.0, edge), ("bump", 0.5, short_constants.BUMP_EDGE)):
         for width in widths:
-            low = max(least, 2 * width)
+            low = max(least, (3 if kind == "step" else 2) * width)  # a cliff is seen where both of its sides are
             shapes += [
                 Shape(kind, float(place), width) for place in np.arange(low, n - 1 - low + 1e-9, spacing * width)
             ]
