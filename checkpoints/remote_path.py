@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from checkpoints.files.byte_source import ByteSource
 
@@ -191,7 +191,7 @@ class RemotePath:
         """All of the content as text."""
         return self.read_bytes().decode(encoding)
 
-    def open(self, mode: str = "r", encoding: str = "utf-8", **_: Any) -> IO[Any]:
+    def open(self, mode: str = "r", encoding: str = "utf-8", **_: Any) -> Any:
         """The content as an open file, fetched whole."""
         if mode not in ("r", "rt", "rb"):
             raise ValueError(f"{self}: mode {mode!r} writes, and what is in a store is only read")

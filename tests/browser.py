@@ -16,6 +16,8 @@ READY = "html[data-ready=yes]"
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no {CHROMIUM} here: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         yield browser

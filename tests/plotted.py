@@ -43,16 +43,17 @@ def events_of(*events: dict, searched: dict | None = None, not_searched: dict | 
         place = {key: one[key] for key in ("run", "step", "low", "high", "kind", "direction", "members")}
         rows.append({**place, **numbers, "circuit": circuit, "probe": probe, "component": pd.NA, "together_with": [],
                      "shared_with_controls": pd.NA, "headline": one["headline"]})  # fmt: skip
-        findings.append({**place, **numbers, "event": number, "name": one["name"], "is_metric": is_metric})
+        findings.append({**place, **numbers, "event": number, "name": one["name"], "is_metric": is_metric,
+                         "is_resolved": False, "order": "", "shared_with_controls": pd.NA})  # fmt: skip
         for name in one["members"]:
             layer, head = map(int, name.split("."))
             members.append({"event": number, "run": one["run"], "circuit": circuit, "probe": probe, "component": None,
-                            "tower": None, "layer": layer, "head": head, "takes_part": True})  # fmt: skip
+                            "tower": None, "layer": layer, "head": head, "name": name, "takes_part": True})  # fmt: skip
     table = pd.DataFrame(rows, columns=list(EVENT_COLUMNS)).astype(EVENT_COLUMNS)
     names = ["event", "run", "name", "is_metric", "step", "low", "high", "kind", "direction", "members", "q_value"]
-    names += ["strength", "p_value", "rests_on"]
+    names += ["strength", "p_value", "rests_on", "is_resolved", "order", "shared_with_controls"]
     table.attrs["findings"] = pd.DataFrame(findings, columns=names)
-    names = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "takes_part"]
+    names = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "name", "takes_part"]
     table.attrs["members"] = pd.DataFrame(members, columns=names)
     table.attrs["searched"] = searched if searched is not None else {"ov.effective_rank": [(1.0, 1000.0)]}
     table.attrs["not_searched"] = not_searched or {}

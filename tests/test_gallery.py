@@ -89,18 +89,6 @@ def test_a_run_of_a_page_is_told_in_a_report_to_which_the_gallery_leads(tmp_path
 
 
 @pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium here: apt-get install chromium")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
 def gallery(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gallery")
     others = [entry for entry in gathered(folder) if entry.name != "fixed_point"]
@@ -109,10 +97,10 @@ def gallery(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def page(browser, gallery, request):
+def page(chromium, gallery, request):
     """The gallery as a phone or a desktop shows it; nothing is asked for but the file, nothing complains."""
     width, scheme = getattr(request, "param", (1400, "light"))
-    context = browser.new_context(viewport={"width": width, "height": 850}, color_scheme=scheme)
+    context = chromium.new_context(viewport={"width": width, "height": 850}, color_scheme=scheme)
     said, asked = [], []
     opened = context.new_page()
     opened.on("console", lambda message: said.append(message.text))
@@ -151,8 +139,8 @@ def test_names_are_text_and_nothing_else(page):
     assert page.locator("#fixed_point .report a").get_attribute("href") == f"{FOLDER}/a%20run%20%231.html"
 
 
-def test_no_script_but_the_gallerys_own_runs(browser, gallery):
-    opened = browser.new_page()
+def test_no_script_but_the_gallerys_own_runs(chromium, gallery):
+    opened = chromium.new_page()
     opened.goto(gallery.as_uri())
     with opened.expect_console_message(lambda message: "Content Security Policy" in message.text):
         opened.evaluate(

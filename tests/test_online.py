@@ -1,5 +1,4 @@
 """Series that are still growing: what is kept of them, and what is said about them while they grow.
-
 How often something is announced where nothing happens is judged on few seeds by default; `--seeds 200` takes long.
 """
 
@@ -262,8 +261,8 @@ def test_a_drop_at_a_known_intervention_is_not_announced(rng):
     steps = np.arange(1, 3001)
     values = logistic(steps, 500, 8) + logistic(steps, 1500, 30) + 0.02 * rng.standard_normal(3000)
     for marked, expected in (([], [500, 1500]), ([495], [1500])):
-        detector = watched(values, steps, interventions=marked)
-        np.testing.assert_allclose([event.step for event in detector.events], expected, rtol=0.02)
+        found = [event.step for event in watched(values, steps, interventions=marked).events]
+        np.testing.assert_allclose(found, expected, rtol=0.02)
     late = Detector("loss")
     late.expect(495)
     for step, value in zip(steps[:1000].tolist(), values[:1000].tolist(), strict=True):
@@ -280,12 +279,6 @@ def test_two_drops_that_look_like_one_at_first_are_two_when_they_are_apart(rng):
 def alarms(kind, n, seed) -> int:
     series = null(kind, n, seed=seed).series
     return len(watched(series, series.index).events) > 0
-
-
-def test_silence_where_nothing_happens():
-    found = {kind: sum(alarms(kind, 1000, [31, seed]) for seed in range(2)) for kind in NULLS}
-    # at the rate of .02 that was measured, more than two in these few come less than once in a hundred such tests
-    assert sum(found.values()) <= binom.isf(1 / 100, 2 * len(NULLS), 0.02), found
 
 
 @pytest.mark.slow
