@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+import torch
 import transformers
 
 from probes.monitor import Monitor
@@ -41,3 +42,5 @@ def train(folder: Path) -> None:
 
 if __name__ == "__main__":
     train(Path(sys.argv[1]))
+    if torch.distributed.is_initialized():  # else its threads may outlive the process
+        torch.distributed.destroy_process_group()
