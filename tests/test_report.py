@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import probes
 from probes.__main__ import app
-from probes.reporting import job
+from probes.measuring import kept_tables
 from probes.reporting.event_data import who_moved_first
 from probes.reporting.packing import pack, unpack
 from probes.reporting.page_data import FindingData
@@ -86,7 +86,7 @@ def test_a_report_that_was_stopped_goes_on_where_it_stopped(tmp_path, monkeypatc
         probes.report(run, path=tmp_path / "report.html", tables=tables)
     assert not (tmp_path / "report.html").exists()
     audits = []
-    monkeypatch.setattr(job, "audited", lambda *given, **named: audits.append(1))
+    monkeypatch.setattr(kept_tables, "audited", lambda *given, **named: audits.append(1))
     probes.report(run, path=tmp_path / "report.html", tables=tables)
     assert measured[5:7] == [16, 32]  # the table goes on; the spectra follow
     assert len(measured) == 5 + 2 + 6

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import probes
 from probes.__main__ import app
-from probes.events import command
+from probes.events import searched_circuits
 from probes.events.answer import answer
 from probes.events.event_table import Event
 from probes.events.findings import Finding
@@ -261,9 +261,9 @@ def test_small_matrices_beside_the_heads_are_searched_and_large_ones_named(tmp_p
         tensors = {f"{name}.weight": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
         save_file(tensors, tmp_path / "run" / f"step{step}.safetensors")
     run = checkpoints.open_run(tmp_path / "run")
-    assert command.circuits_to_search(run) == (["ov", "qk", "embed", "mlp_in"], [])
-    monkeypatch.setattr(command, "MOST_WORK", 1e4)
-    names, (note,) = command.circuits_to_search(run)
+    assert searched_circuits.circuits_to_search(run) == (["ov", "qk", "embed", "mlp_in"], [])
+    monkeypatch.setattr(searched_circuits, "MOST_WORK", 1e4)
+    names, (note,) = searched_circuits.circuits_to_search(run)
     assert names == ["ov", "qk"]
     assert "embed, mlp_in of run are large and were not measured: --circuits ov,qk,embed,mlp_in" in note
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from probes.events.bursts import Burst, find_bursts
 from probes.events.panels import MATRICES, Panel
+from probes.series.logged import is_setting
 from probes.series.transitions.find import find_transitions
 
 SMALLEST = 0.05
@@ -27,9 +28,6 @@ were fast, which helps those that only seem so."""
 
 COMES_BACK = 0.5
 """Share of the change that is left after it, below which it was a dip or a spike."""
-
-SETTINGS = ("epoch", "step", "global_step", "lr", "learning_rate")
-"""Metrics that are not searched: the training is told these, it does not do them."""
 
 NO_CALIBRATION = "no calibration row"
 
@@ -115,7 +113,7 @@ def in_metrics(
     """What the metrics of one run show, where they were searched, and why others were not."""
     by_metric, where, refused = [], {}, {}
     for name in metrics.columns:
-        if str(name).lower().split("/")[-1] in SETTINGS:
+        if is_setting(str(name)):
             refused[str(name)] = "a clock or a setting of the training, not what it does"
             continue
         numbers = np.asarray(pd.to_numeric(metrics[name], errors="coerce"), dtype=np.float64)

@@ -248,6 +248,11 @@ def _layout_name(run: Run) -> str:
         return run.family
 
 
+def library_version() -> str:
+    """That of this library, as tables state it."""
+    return _version("checkpoint-probes")
+
+
 def _version(package: str) -> str:
     try:
         return version(package)

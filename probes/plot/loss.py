@@ -31,7 +31,7 @@ from probes.plot.canvas import (
     value_label,
 )
 from probes.plot.source import as_numbers
-from probes.series.transitions.interventions import abrupt_changes
+from probes.series.logged import interventions_of, learning_rate_name, loss_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +39,6 @@ else:
     Axes = Any
 
 COLUMNS = 400
-RATES = ("learning_rate", "lr")
-"""What a learning rate is called, alone or after a slash or dot."""
 
 
 def loss(
@@ -68,7 +66,7 @@ def loss(
         raise ValueError("below is given and ax is not: give both, or none")
     chosen = _chosen(metrics, metric)
     rate = _learning_rate(metrics)
-    changed = sorted({*(float(step) for step in interventions), *_jumps(rate)})
+    changed = sorted({*(float(step) for step in interventions), *interventions_of(metrics)})
     if ax is None and (rate is not None or changed):
         ax, below = two_axes(6.6, 3.6, 3.2)
     ax = axes_for(ax, 6.6, 3.0)
@@ -115,26 +113,15 @@ def _chosen(metrics: pd.DataFrame, metric: str | None) -> str | None:
         if metric not in names:
             raise ValueError(f"no metric is called {metric!r}; there are {', '.join(names) or 'none'}")
         return metric
-    likely = sorted((name for name in names if "loss" in name.lower()), key=lambda name: (name != "loss", len(name)))
-    return likely[0] if likely else None
+    return loss_name(metrics)
 
 
 def _learning_rate(metrics: pd.DataFrame) -> pd.Series | None:
-    for name in metrics.columns:
-        if str(name).lower().replace(".", "/").split("/")[-1] in RATES:
-            series = pd.Series(as_numbers(metrics[name]), metrics.index).dropna()
-            return series if len(series) and series.min() >= 0 else None
-    return None
-
-
-def _jumps(rate: pd.Series | None) -> list[float]:
-    """Abrupt changes of the learning rate, but for the first off zero, with which a warm-up begins."""
-    if rate is None:
-        return []
-    found = [float(step) for step in abrupt_changes(rate)]
-    above = rate.index[rate.to_numpy() > 0]
-    begins = float(above[0]) if len(above) and rate.iloc[0] == 0 else None
-    return [step for step in found if step != begins]
+    name = learning_rate_name(metrics)
+    if name is None:
+        return None
+    series = pd.Series(as_numbers(metrics[name]), metrics.index).dropna()
+    return series if len(series) and series.min() >= 0 else None
 
 
 def _lost(metrics: pd.DataFrame, values: np.ndarray) -> np.ndarray:

@@ -11,7 +11,6 @@ from probes.measuring.catalogue import PROBES
 from probes.reporting.comparison_data import comparison_of
 from probes.reporting.event_data import events_of_run
 from probes.reporting.job import Looked
-from probes.reporting.logged import finite, interventions_of, loss_name
 from probes.reporting.modes import MODES, SPECTRA
 from probes.reporting.nulls import null_levels
 from probes.reporting.page_data import Definition, Page, RunData
@@ -26,6 +25,7 @@ from probes.reporting.series_data import (
 )
 from probes.reporting.small_figures import small_figures
 from probes.series.calibration import rows as calibration_rows
+from probes.series.logged import finite, interventions_of, loss_name
 from probes.theory import Alignment
 
 _MOST_POINTS = 500

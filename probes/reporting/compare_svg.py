@@ -11,7 +11,7 @@ from probes.plot.source import as_numbers
 from probes.plot.svg import as_svg
 from probes.reporting.comparison_data import Comparison
 from probes.reporting.job import Looked
-from probes.reporting.logged import loss_name
+from probes.series.logged import loss_name
 
 
 def compare_svgs(

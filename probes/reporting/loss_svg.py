@@ -11,8 +11,8 @@ import pandas as pd
 from probes.plot import as_svg
 from probes.plot import loss as draw_loss
 from probes.plot.canvas import HEADLINE, OTHER_EVENT, PALETTE, TROUBLE, axes_for, two_axes
-from probes.reporting.logged import finite, interventions_of, learning_rate_name
 from probes.reporting.page_data import EventData
+from probes.series.logged import finite, interventions_of, learning_rate_name
 
 WIDTHS = (11, 5)
 """In inches, four high: of the picture for a wide page and of that for a phone."""

@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 
 from probes.reporting.bokeh_document import bokeh_document, palettes
-from probes.reporting.logged import loss_name
 from probes.reporting.loss_svg import loss_svg
 from probes.reporting.page_data import EventData, Page, RunData, as_json
+from probes.series.logged import loss_name
 
 _HERE = Path(__file__).parent
 _APP = ("data", "state", "plots", "map", "curves", "grid", "modes", "compare", "csv", "main")

@@ -25,11 +25,12 @@ from checkpoints import Run, open_run
 from checkpoints.layout import write_text
 from probes.events.compare import set_apart
 from probes.events.find import find_events
+from probes.measuring.kept_tables import Say, silent
 from probes.reporting.collect import page_of
 from probes.reporting.compare_svg import compare_svgs
-from probes.reporting.job import Looked, Say, look_at, silent
-from probes.reporting.logged import learning_rate_name
+from probes.reporting.job import Looked, look_at
 from probes.reporting.page import render
+from probes.series.logged import chosen_metrics
 from probes.theory import Alignment, Theory, align
 
 Source = Run | str | Path
@@ -123,13 +124,12 @@ def _searched(
     against = [one.table for one in controls if one.table is not None]
     if not tables:
         return None, ""
-    logged: dict[str, pd.DataFrame] = {}
-    left_out: dict[str, str] = {}
-    for one in [*runs, *controls]:
-        if one.metrics is not None and one.table is not None:
-            logged[one.name] = _chosen(one.metrics, wanted, left_out)
+    logged = {
+        one.name: chosen_metrics(one.metrics, wanted)
+        for one in [*runs, *controls]
+        if one.metrics is not None and one.table is not None
+    }
     events = find_events(tables, logged or None, controls=against or None, alpha=alpha)
-    events.attrs["notes"] += [f"{name} is not searched: {why}" for name, why in left_out.items()]
     return events, _apart(tables, against)
 
 
@@ -144,20 +144,6 @@ def _apart(tables: Sequence[pd.DataFrame], controls: Sequence[pd.DataFrame]) -> 
         return set_apart(tables, controls)
     except ValueError as error:
         return f"What sets them apart cannot be told: {error}."
-
-
-def _chosen(metrics: pd.DataFrame, wanted: Sequence[str] | None, left_out: dict[str, str]) -> pd.DataFrame:
-    """The metrics that are searched: those named, or all but the learning rate, which somebody chose."""
-    if wanted is None:
-        rate = learning_rate_name(metrics)
-        if rate is None:
-            return metrics
-        left_out[rate] = "a change of it is an intervention, drawn below the loss"
-        return metrics.drop(columns=rate)
-    unknown = [name for name in wanted if name not in metrics.columns]
-    if unknown:
-        raise ValueError(f"no metric is called {', '.join(unknown)}; there are {', '.join(map(str, metrics.columns))}")
-    return pd.DataFrame(metrics[list(wanted)])
 
 
 def _aligned(looked: Looked, theory: Theory | Alignment | None) -> Alignment | None:

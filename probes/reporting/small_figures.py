@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from probes.reporting.logged import finite
 from probes.reporting.page_data import Figure, Line
 from probes.reporting.series_data import Cube
 from probes.series.derivatives import loss_autocorrelation_curvature, norm_curvature, peaks
+from probes.series.logged import finite
 from probes.theory import Alignment
 
 _MOST_POINTS = 400

@@ -1,4 +1,9 @@
-"""What a run logged, as the page needs it: which metric is the loss, which the learning rate, and finite numbers."""
+"""What a run logged: which metric is the loss, which the learning rate and where it jumps, which are settings.
+
+Names are those of trainers: "loss", "train/loss", "train.lr", "lr-AdamW".
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,6 +14,8 @@ from probes.series.transitions.interventions import abrupt_changes
 Numbers = Float64[np.ndarray, " n"]
 
 _LOSSES = ("loss", "train_loss", "train/loss", "loss/train", "training_loss", "train")
+
+_CLOCKS = ("epoch", "step", "global_step")
 
 
 def finite(metrics: pd.DataFrame, name: str) -> tuple[Numbers, Numbers, int]:
@@ -39,10 +46,23 @@ def loss_name(metrics: pd.DataFrame | None) -> str | None:
 
 
 def learning_rate_name(metrics: pd.DataFrame | None) -> str | None:
-    """Which metric is the learning rate."""
-    names = [] if metrics is None else [str(name) for name in metrics.columns]
-    exact = [name for name in names if name.lower().split("/")[-1] in ("learning_rate", "lr")]
-    return next(iter(exact), next((name for name in names if "learning_rate" in name.lower()), None))
+    """Which metric is the learning rate; the first of several."""
+    return next((str(name) for name in ([] if metrics is None else metrics.columns) if _is_rate(str(name))), None)
+
+
+def is_setting(name: str) -> bool:
+    """Whether this is a clock or a learning rate: the training is told these, it does not do them."""
+    return _last_part(name) in _CLOCKS or _is_rate(name)
+
+
+def chosen_metrics(metrics: pd.DataFrame, wanted: Sequence[str] | None) -> pd.DataFrame:
+    """Those that are named, all of them if none is."""
+    if wanted is None:
+        return metrics
+    unknown = [name for name in wanted if name not in metrics.columns]
+    if unknown:
+        raise ValueError(f"no metric is called {', '.join(unknown)}; there are {', '.join(map(str, metrics.columns))}")
+    return pd.DataFrame(metrics[list(wanted)])
 
 
 def interventions_of(metrics: pd.DataFrame | None) -> list[float]:
@@ -58,3 +78,14 @@ def interventions_of(metrics: pd.DataFrame | None) -> list[float]:
     above = at[rate > 0]
     begins = float(above[0]) if len(above) and rate[0] == 0 else None  # with which a warm-up begins
     return [step for step in found if step != begins]
+
+
+def _last_part(name: str) -> str:
+    return name.lower().replace(".", "/").split("/")[-1]
+
+
+def _is_rate(name: str) -> bool:
+    """Lightning calls it lr-Adam, or lr-Adam/pg1 of one group of parameters."""
+    return "learning_rate" in name.lower() or any(
+        part == "lr" or part.startswith("lr-") for part in name.lower().replace(".", "/").split("/")
+    )
