@@ -16,6 +16,7 @@ from analyses.gallery.entries import gathered, keep, of_page
 from analyses.gallery.render import write_gallery
 from analyses.gallery.reports import write_reports
 from analyses.registry import GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
+from analyses.tools.coverage import has_places, write_coverage
 from analyses.tools.page import Page, write_markdown
 
 _HELP = "Redraw the figures of the papers and judge each claim. The groups and their pages:\n\n" + "\n\n".join(
@@ -71,6 +72,8 @@ def main(
         for file, path in GROUPS[name].ships.items():
             source = next(out / page / file for page in made if (out / page / file).exists())
             shutil.copyfile(source, Path(__file__).parents[1] / path)
+        if has_places(GROUPS[name].paper):
+            write_coverage(GROUPS[name].paper)
     if not committed:
         draw(pages, size or "quick", out, runs, verdicts, reports=reports)
     typer.echo(f"The gallery: {show(out).resolve()}")

@@ -230,7 +230,7 @@ CLAIMS: list[Claim[Seen]] = [
     ),
     Claim(
         "null blocks p1, q2 stay at zero from zero",
-        "section 3, A.10",
+        "section 3, Eq 8, A.10",
         from_zero,
         Small(0.02, 0.1),
         "on average their gradient vanishes; SGD moves them by its noise",

@@ -140,7 +140,7 @@ def on_time(seen: Seen) -> Measured:
 CLAIMS: list[Claim[Seen]] = [
     Claim(
         "Eq 14 precisely captures the loss curve",
-        "Eq 14, Fig 3A",
+        "Eqs 14, A110, Fig 3A",
         unexplained("printed"),
         Together([Small(0.01, 0.02), Small(0.01, 0.02)], ["modes far apart", "short context"]),
         {

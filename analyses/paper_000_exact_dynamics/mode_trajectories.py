@@ -187,7 +187,7 @@ CLAIMS: list[Claim[Seen]] = [
     ),
     Claim(
         "a(t) follows the logistic of Eq 13, excellent agreement",
-        "Fig 2A, Eq 13",
+        "Fig 2A, Eqs 9, 10, 13, A91",
         unexplained,
         Together([Small(0.02, 0.25)] * len(CONTEXTS), _CONTEXTS),
         "what is missing from 1 is mostly time, not shape (next row)",
@@ -229,7 +229,7 @@ CLAIMS: list[Claim[Seen]] = [
     ),
     Claim(
         "the initial slope of the loss is -2 sum s⁴ a_0 (a_0 / a_inf - 1)²",
-        "Eq A115",
+        "Eqs A115, A116",
         first_slope,
         Close(0.01, 0.1),
         "from a small start the noise of finite contexts does not matter yet",

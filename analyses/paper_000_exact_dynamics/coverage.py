@@ -1,0 +1,37 @@
+"""The figure panels and results of paper 000, in its order. Eqs 1-7, 15, A1-A13 and A92-A98 define what is used."""
+
+from analyses.tools.coverage import Place
+
+PLACES = (
+    Place("Fig 1A", "p2 q1 ends diagonal in the basis of the inputs"),
+    Place("Fig 1B", "the predicted fixed point, precise quantitative agreement"),
+    Place("Eq 8", "with p1 = q2 = 0 the prediction is p2 W Σ̂ q1 x"),
+    Place("Fig 2A", "a(t) follows Eq 13"),
+    Place("Fig 2B", "||p2||² - ||q1||² is conserved"),
+    Place("Eq 9", "flow of p2"),
+    Place("Eq 10", "flow of q1, and the fixed point below it"),
+    Place("Eq 11", "the map at the fixed point, W x as N grows"),
+    Place("Eq 12", "mode by mode; p = q for all time"),
+    Place("Eq 13", "the logistic, and t* below it"),
+    Place("Eq 14", "the loss, plateaus and cliffs"),
+    Place("Fig 3A", "loss against Eq 14"),
+    Place("Fig 3B", "the loss of modular arithmetic is like it"),
+    Place("Fig 4A", "curvature of the loss autocorrelation"),
+    Place("Fig 4B", "curvature of parameter norms"),
+    Place("Fig 4C", "marginalized effective rank of the linear head"),
+    Place("Fig 5", "subspaces stabilise before or with in-context learning"),
+    Place("Fig 6A", "OV rank dips at emergence, rises monotonically at 1 layer"),
+    Place("Fig 6B", "QK rank dips at emergence, not at 1 layer"),
+    Place("Eq 16", "the subspace distance", why_not="a definition; Figs 5 and 7C are judged with it"),
+    Place("Fig 7A", "training loss drops early, test loss late"),
+    Place("Fig 7B", "OV effective rank shows the delayed phase"),
+    Place("Fig 7C", "the OV subspace settles late, with the test loss"),
+    Place("Eq A91", "the solution of the logistic"),
+    Place("Eq A110", "the loss by mode"),
+    Place("Eq A111", "the final loss, from Eq A110"),
+    Place("Eq A112", "simplified"),
+    Place("Eq A113", "simplified"),
+    Place("Eq A114", "the final loss"),
+    Place("Eq A115", "the initial slope of the loss"),
+    Place("Eq A116", "the same from a small start"),
+)
