@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analyses.tools.claims import Claim, Measured, Unjudged, judged
-from analyses.tools.rules import AboveControls, Close, Every, Marks, SeenOnlyInRuns, Small, Together, shift_interval
+from analyses.tools.claims import Claim, Measured, Unjudged, judged, judged_again
+from analyses.tools.intervals import shift_interval
+from analyses.tools.rules import AboveControls, Apart, Close, Every, Marks, SeenOnlyInRuns, Small, Together
 from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART
 
 
@@ -51,6 +52,42 @@ def test_sightings_in_a_control_take_the_word_away():
     assert rule.word(Measured("", np.where(np.arange(6) < 3, 1, np.nan), none)) == IN_PART
     assert rule.word(Measured("", seen, np.where(np.arange(6) < 1, 1, np.nan))) == FAILS
     assert rate_in(rule.by_chance(HOLDS, Measured("", np.ones(3), none[:1]))) == pytest.approx(27 / 256, abs=1e-3)
+
+
+def test_a_threshold_that_was_fixed_parts_runs_from_controls_and_chance_is_counted(rng):
+    rule = Apart(0.05, " %", 100)
+    runs, controls = np.full(6, 0.11), np.full(6, 0.02)
+    assert rule.word(Measured("", runs, controls)) == HOLDS
+    some = np.where(np.arange(6) < 5, runs, 0.04)
+    assert rule.word(Measured("", some, controls)) == IN_PART
+    assert rule.word(Measured("", some, np.where(np.arange(6) < 2, 0.06, 0.02))) == FAILS  # p = .12
+    assert rule.word(Measured("", np.full(6, np.nan), controls)) == FAILS  # not measured is not there
+    assert "every run at 5 % or above" in str(rule)
+    assert "6 of 6" in rule.effect(Measured("", runs, controls))
+    for word in (HOLDS, IN_PART):
+        rates = []
+        for often in (0.4, 0.5, 0.6):
+            here, there = rng.binomial(6, often, (2, 4000))
+            pairs, count = np.unique(np.stack([here, there]), axis=1, return_counts=True)
+            words = [rule.word(Measured("", 0.1 * (np.arange(6) < i), 0.1 * (np.arange(6) < j))) for i, j in pairs.T]
+            rates.append(count[[w in (HOLDS, word) for w in words]].sum() / 4000)
+        assert rate_in(rule.by_chance(word, Measured("", runs, controls))) == pytest.approx(max(rates), abs=0.008)
+
+
+def test_fresh_runs_decide_and_another_word_of_the_first_is_said():
+    claim = Claim("it is so", "Fig 1", lambda x: Measured(f"{x.sum():g}", x), Every(), "because")
+    (same,) = judged_again([claim], np.ones(4), np.ones(6))
+    assert (same.verdict, same.why) == (HOLDS, "because")
+    assert same.measured == "seeds 0-5: 4. seeds 20-25: 6"
+    assert "seeds 20-25: n = 6; " in same.worth
+    assert "seeds 0-5: n = 4; " in same.worth
+    (other,) = judged_again([claim], np.ones(4), np.eye(4)[0])
+    assert other.verdict == FAILS
+    assert "On seeds 0-5 the word was 'holds': it differs" in other.why
+    (once,) = judged_again([claim], np.ones(4), np.full(2, np.nan))
+    assert once.verdict == HOLDS
+    assert "no fresh runs" in once.worth
+    assert judged_again([Unjudged("s", "p", "no network")], None, None)[0].why == "no network"
 
 
 def test_closeness_and_smallness_and_shares():

@@ -9,7 +9,7 @@ the rule itself, how often the same word would be earned by nothing, and whether
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -95,6 +95,34 @@ class Unjudged(Generic[Evidence]):
 def judged(claims: Sequence[Claim[Evidence] | Unjudged[Evidence]], evidence: Evidence) -> list[Verdict]:
     """A verdict on each claim."""
     return [claim.judge(evidence) for claim in claims]
+
+
+def judged_again(
+    claims: Sequence[Claim[Evidence] | Unjudged[Evidence]],
+    first: Evidence,
+    fresh: Evidence,
+    names: tuple[str, str] = ("seeds 0-5", "seeds 20-25"),
+) -> list[Verdict]:
+    """A verdict on each claim by runs trained after its rule was fixed, beside that of the runs the rule was fixed on.
+
+    The word is that of the fresh runs; where the first earned another, that is said. A claim that the fresh runs cannot
+    judge (some settings may have been trained only once) keeps the word of the first, and says that too.
+    """
+    rows = []
+    for claim in claims:
+        a, b = claim.judge(first), claim.judge(fresh)
+        if isinstance(claim, Unjudged) or a.verdict == b.verdict == CANNOT:
+            rows.append(a)
+        elif b.verdict == CANNOT:
+            rows.append(
+                replace(a, measured=f"{names[0]}: {a.measured}", worth=f"{a.worth}; no fresh runs to judge it by")
+            )
+        else:
+            differ = f" On {names[0]} the word was {a.verdict!r}: it differs." if a.verdict != b.verdict else ""
+            told = (f"{name}: {row.measured}" for name, row in zip(names, (a, b), strict=True))
+            worth = f"{names[1]}: {b.worth}; {names[0]}: {a.worth.split('; rule:')[0]}"
+            rows.append(replace(b, measured=". ".join(told), why=f"{b.why}.{differ}" if differ else b.why, worth=worth))
+    return rows
 
 
 def by_group(groups: Groups, form: Callable[[np.ndarray], str]) -> str:

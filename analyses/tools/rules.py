@@ -13,6 +13,7 @@ import numpy as np
 from scipy import stats
 
 from analyses.tools.claims import Measured, Rule
+from analyses.tools.intervals import mean_interval, rate, share_interval, shift_interval
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART
 
 _WIDE = 10.0  # an unknown factor lies evenly in ln within this factor, from 1 / sqrt of it to sqrt of it
@@ -119,8 +120,8 @@ class Every:
             return ""
         n = len(measured.runs)
         least = n if word == HOLDS else int(np.ceil(self.in_part * n))
-        rate = float(stats.binom.sf(least - 1, n, self.chance))
-        return f"luck ({self.chance:.2g} a run) earns it or better in {_rate(rate)}"
+        lucky = float(stats.binom.sf(least - 1, n, self.chance))
+        return f"luck ({self.chance:.2g} a run) earns it or better in {rate(lucky)}"
 
     def __str__(self) -> str:
         return f"in every run (in part: in {self.in_part:.0%} of them)"
@@ -149,10 +150,60 @@ class AboveControls:
         n, m = len(measured.runs), len(measured.controls)
         least = n if word == HOLDS else int(np.ceil(self.in_part * n))
         # the `least` highest of all are runs: each deal is as likely as any other
-        return f"names dealt out at random earn it or better in {_rate(comb(n + m - least, m) / comb(n + m, m))}"
+        return f"names dealt out at random earn it or better in {rate(comb(n + m - least, m) / comb(n + m, m))}"
 
     def __str__(self) -> str:
         return f"every run above every control (in part: {self.in_part:.0%} of them)"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Every run at `threshold` or above and every control below it, fixed before looking.
+
+    In part if half of the runs are there, and more often than the controls (Fisher's exact test, one-sided, 5 %). What
+    could not be measured in a run (NaN) counts as not there. unit and scale say how the threshold is told.
+    """
+
+    threshold: float
+    unit: str = ""
+    scale: float = 1.0
+
+    def word(self, measured: Measured) -> str:
+        """By how many are there."""
+        _need_controls(measured)
+        return self._word(*self._there(measured))
+
+    def effect(self, measured: Measured) -> str:
+        """In how many of each, and the shift between the two."""
+        here, n, there, m = self._there(measured)
+        text = f"{share_interval(here, n)} against {share_interval(there, m)}"
+        shift = shift_interval(self.scale * measured.runs, self.scale * measured.controls)
+        return text if set(np.concatenate((measured.runs, measured.controls))) <= {0, 1} else f"{text}, shift {shift}"
+
+    def by_chance(self, word: str, measured: Measured) -> str:
+        """At the rate, the same in runs and controls, at which the word is earned most often."""
+        if word == FAILS:
+            return ""
+        _, n, _, m = self._there(measured)
+        enough = (HOLDS,) if word == HOLDS else (HOLDS, IN_PART)
+        earned = [(i, j) for i in range(n + 1) for j in range(m + 1) if self._word(i, n, j, m) in enough]
+        often = np.linspace(0, 1, 201)
+        most = np.max(sum(stats.binom.pmf(i, n, often) * stats.binom.pmf(j, m, often) for i, j in earned))
+        return f"runs and controls that are there equally often earn it or better in at most {rate(float(most))}"
+
+    def __str__(self) -> str:
+        level = f"{self.scale * self.threshold:g}{self.unit}"
+        return f"every run at {level} or above, every control below (in part: half of the runs, and more often than controls)"
+
+    def _there(self, measured: Measured) -> tuple[int, int, int, int]:
+        runs, controls = measured.runs, measured.controls
+        return int((runs >= self.threshold).sum()), len(runs), int((controls >= self.threshold).sum()), len(controls)
+
+    def _word(self, here: int, n: int, there: int, m: int) -> str:
+        if here == n and there == 0:
+            return HOLDS
+        more = stats.fisher_exact([[here, n - here], [there, m - there]], "greater")[1] <= 0.05
+        return IN_PART if 2 * here >= n and more else FAILS
 
 
 @dataclass(frozen=True)
@@ -176,10 +227,10 @@ class SeenOnlyInRuns:
         """At the rate of sightings, the same in runs and controls, at which the word is earned most often."""
         if word == FAILS:
             return ""
-        n, m, rate = len(measured.runs), len(measured.controls), np.linspace(0, 1, 1001)
+        n, m, often = len(measured.runs), len(measured.controls), np.linspace(0, 1, 1001)
         least = n if word == HOLDS else int(np.ceil(n / 2))
-        most = float(np.max(stats.binom.sf(least - 1, n, rate) * (1 - rate) ** m))
-        return f"sightings that are as frequent in both earn it or better in at most {_rate(most)}"
+        most = float(np.max(stats.binom.sf(least - 1, n, often) * (1 - often) ** m))
+        return f"sightings that are as frequent in both earn it or better in at most {rate(most)}"
 
     def __str__(self) -> str:
         return "seen in every run and in no control (in part: in half of the runs and in no control)"
@@ -209,9 +260,9 @@ class Marks:
 
     def by_chance(self, word: str, measured: Measured) -> str:
         """Of signs strewn at random."""
-        rate = _rate(self._strewn(IN_PART if word == FAILS else word, measured))
+        strewn = rate(self._strewn(IN_PART if word == FAILS else word, measured))
         what = "as many are within it" if word == HOLDS else "as many are near"
-        return f"of as many signs strewn at random, {what} in {rate} of cases (runs taken as independent)"
+        return f"of as many signs strewn at random, {what} in {strewn} of cases (runs taken as independent)"
 
     def __str__(self) -> str:
         return f"within {self.tolerance:.0%} of every time in every run (in part: near half of them, and not by chance)"
@@ -260,57 +311,11 @@ class Together:
         return [(r, Measured("", a, b, measured.n)) for r, a, b in zip(self.rules, runs, controls, strict=True)]
 
 
-def mean_interval(values: np.ndarray, digits: int) -> str:
-    """Mean and its 95 % interval by Student's t over runs; of a single one, the value alone."""
-    known = values[np.isfinite(values)]
-    mean = float(known.mean())
-    if len(known) < 2:
-        return f"{mean:.{digits}f} (one run: no interval)"
-    half = float(stats.t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
-    return f"{mean:.{digits}f} [{mean - half:.{digits}f}, {mean + half:.{digits}f}]"
-
-
 def _mean(measured: Measured, values: np.ndarray, digits: int) -> str:
     """The mean, with an interval where the numbers are those of runs: settings are not drawn from anything."""
     if measured.n:
         return ", ".join(f"{value:.{digits}f}" for value in values)
     return mean_interval(values, digits)
-
-
-def share_interval(count: int, of: int) -> str:
-    """A share with its 95 % interval (Clopper and Pearson)."""
-    low, high = stats.binomtest(count, of).proportion_ci(0.95, method="exact")
-    return f"{count} of {of} [{low:.2f}, {high:.2f}]"
-
-
-def shift_interval(runs: np.ndarray, controls: np.ndarray) -> str:
-    """Median of all differences, and the interval that the rank-sum test gives; none where there are too few of both."""
-    runs, controls = (x[np.isfinite(x)] for x in (runs, controls))
-    differences = np.sort((runs[:, None] - controls[None, :]).ravel())
-    n, m = len(runs), len(controls)
-    counts = np.ones(1)
-    for i in range(1, n + 1):  # the number of ways to each rank sum: the Gaussian binomial, one factor at a time
-        counts = _times_ratio(counts, m + i, i)
-    below = np.cumsum(counts) / counts.sum()
-    out = int(np.searchsorted(below, 0.025, side="right"))  # differences to leave out at each end
-    middle = float(np.median(differences))
-    if out == 0:
-        return f"{middle:.3g} (too few for a 95 % interval)"
-    return f"{middle:.3g} [{differences[out - 1]:.3g}, {differences[-out]:.3g}]"
-
-
-def _times_ratio(counts: np.ndarray, up: int, down: int) -> np.ndarray:
-    """counts(x) (1 - x^up) / (1 - x^down), polynomials in x that divide without rest."""
-    product = np.concatenate((counts, np.zeros(up)))
-    product[up:] -= counts
-    quotient = product.copy()
-    for i in range(down, len(quotient)):
-        quotient[i] += quotient[i - down]
-    return quotient[: len(product) - down]
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:.1%}" if rate >= 0.001 else "less than 0.1%"
 
 
 def _need_controls(measured: Measured) -> None:
