@@ -25,6 +25,7 @@ from probes.opening import (
     Source,
     Steps,
     failed,
+    function_named,
     opened,
     reference,
     served,
@@ -230,6 +231,14 @@ def report(
     detect_in: DetectIn = None,
     alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
     tables: Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")] = Path("tables"),
+    theory: Annotated[
+        str | None,
+        typer.Option(
+            help="MODULE:FUNCTION that gives the theory of a run, to be laid over it. Of the solvable models in this "
+            "repository: models.theories:theory_of.",
+            show_default=False,
+        ),
+    ] = None,
     revisions: Revisions = None,
     heads: Heads = None,
     kv_heads: KvHeads = None,
@@ -253,6 +262,7 @@ def report(
             controls=[runs[source] for source in controls or []],
             metrics=[name.strip() for name in detect_in.split(",")] if detect_in else None,
             alpha=alpha,
+            theory=function_named(theory) if theory else None,
             tables=tables,
             command=shlex.join(["probes", *sys.argv[1:]]),
             say=lambda text: typer.echo(text, err=True),

@@ -1,10 +1,12 @@
 """How the commands open a run: the options that say what no config says, the same for `measure` and `audit`.
 
-And what else they make of their options: references and stretches, and the page that `watch --html` serves.
+And what else they make of their options: references, stretches, theories, and the page that `watch --html` serves.
 """
 
+import importlib
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,6 +140,21 @@ def stretch(text: str) -> "str | int | float":
         raise ValueError(
             f"--drift-over {text!r}: 'previous', a number of steps or a ratio above 1 is expected"
         ) from None
+
+
+def function_named(text: str) -> "Callable[[Run], Any]":
+    """What --theory says: a function of a module that can be imported from here."""
+    module, colon, name = text.partition(":")
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+    try:
+        found = getattr(importlib.import_module(module), name, None) if colon else None
+    except ImportError as error:
+        raise ValueError(f"--theory {text}: {module} cannot be imported: {error}") from None
+    finally:
+        sys.path.pop(0)
+    if not callable(found):
+        raise ValueError(f"--theory {text}: MODULE:FUNCTION is expected, and there is no such function")
+    return found
 
 
 @contextmanager

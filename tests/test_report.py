@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from typer.testing import CliRunner
 
+import checkpoints
 import probes
 from probes.__main__ import app
 from probes.measuring import kept_tables
+from probes.opening import function_named
 from probes.reporting.event_data import who_moved_first
 from probes.reporting.packing import pack, unpack
 from probes.reporting.page_data import FindingData
@@ -148,3 +150,24 @@ def test_who_moved_first_is_told_only_where_stretches_do_not_overlap():
     assert who_moved_first([late, early]) == "ov.norm (until 200) before loss (from 300)."
     assert who_moved_first([early, wide]) == "Cannot be told from one run: the stretches overlap."
     assert who_moved_first([wide, late, early]).endswith("1 other overlaps with it.")
+
+
+def test_a_theory_is_laid_over_the_run_that_brings_one_and_elsewhere_it_is_said_why_not(tmp_path):
+    run = checkpoints.open_run(ROOT / "checkpoints" / "reference" / "linear-icl")
+    table = probes.measure(run, probes="norm", audit=False)
+    events = probes.find_events(table)
+    theory = function_named("models.theories:theory_of")
+    text = probes.report(run, table, events, tmp_path / "with.html", theory=theory).read_text(encoding="utf-8")
+    assert "Beside theory: exact flow" in text
+    assert "mode 3: half-time 1.00 of the predicted" in text
+    text = probes.report(run, table, events, tmp_path / "without.html").read_text(encoding="utf-8")
+    assert "Theory: not shown, the run says how a theory reads its weights, but none was given" in text
+    other = write_run(tmp_path / "run", [1, 2, 4, 8])
+    text = probes.report(other, path=tmp_path / "none.html", theory=theory).read_text(encoding="utf-8")
+    assert "there is a theory of linear-icl, multi-head" in text
+
+
+@pytest.mark.parametrize("named", ["models.theories", "models.theories:nothing", "no.such.module:theory"])
+def test_a_theory_that_cannot_be_found_is_named(named):
+    with pytest.raises(ValueError, match=f"--theory {named}: "):
+        function_named(named)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analyses.registry import SIZES
+from checkpoints import open_run
+from models.theories import THEORIES, theory_of
 
 FOLDER = "reports"
 
@@ -40,8 +42,10 @@ def write_report(run: Path, out: Path, name: str, say: Callable[[str], None]) ->
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.exists() or place.stat().st_mtime < max(file.stat().st_mtime for file in run.iterdir()):
         say(f"report on {run.name} ...")
-        command = f"probes report {run} -o {place}"
-        probes.report(run, path=place, tables=out / FOLDER / "tables" / run.parent.name, command=command)
+        opened, tables = open_run(run), out / FOLDER / "tables" / run.parent.name
+        theory = theory_of if opened.family in THEORIES else None
+        command = f"probes report {run} -o {place}" + " --theory models.theories:theory_of" * (theory is not None)
+        probes.report(opened, path=place, tables=tables, theory=theory, command=command)
     return place
 
 

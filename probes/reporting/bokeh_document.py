@@ -20,7 +20,8 @@ def bokeh_document(small: int) -> str:
     from bokeh.document import Document
 
     document = Document(title="")
-    for figure in (_map(), _curves(), _grid(), _modes(), _compare(), *(_small(n) for n in range(small))):
+    followed = _followed("modes", 280), _followed("compare", 300)
+    for figure in (_map(), _curves(), _grid(), *followed, *map(_small, range(small))):
         document.add_root(figure)
     content = json.loads(serialize_json(document.to_json()))
     return json.dumps(_renumbered(content, {}), separators=(",", ":")).replace("<", "\\u003c")
@@ -73,10 +74,16 @@ def _figure(name: str, height: int, **options: Any) -> Any:
     return made
 
 
-def _source(name: str, *columns: str) -> Any:
+def _glyph(draw: Any, source_name: str, properties: str, **style: Any) -> None:
+    """A glyph with an empty source of that name: one column for each of the properties, called as they are.
+
+    A property may be drawn from a column of another name: "fill_color=colour".
+    """
     from bokeh.models import ColumnDataSource
 
-    return ColumnDataSource({column: [] for column in columns}, name=name)
+    columns = {given.split("=")[0]: given.split("=")[-1] for given in properties.split()}
+    source = ColumnDataSource({column: [] for column in columns.values()}, name=source_name)
+    draw(source=source, **columns, **style)
 
 
 def _ticks(figure: Any, name: str, sides: str) -> None:
@@ -94,23 +101,13 @@ def _image(figure: Any, name: str) -> None:
     mapper = LinearColorMapper(
         palette=palettes()["raw"], low=0, high=1, nan_color="rgba(0,0,0,0)", name=f"{name}-colours"
     )
-    source = _source(f"{name}-cells", "image", "x", "y", "dw", "dh")
-    figure.image(source=source, image="image", x="x", y="y", dw="dw", dh="dh", color_mapper=mapper)
+    _glyph(figure.image, f"{name}-cells", "image x y dw dh", color_mapper=mapper)
 
 
 def _bands(figure: Any, name: str) -> None:
     """Stretches of events, over the whole height."""
-    figure.quad(
-        source=_source(f"{name}-events", "left", "right", "bottom", "top", "colour"),
-        left="left",
-        right="right",
-        bottom="bottom",
-        top="top",
-        fill_color="colour",
-        fill_alpha=0.14,
-        line_color=None,
-        level="underlay",
-    )
+    places = "left right bottom top fill_color=colour"
+    _glyph(figure.quad, f"{name}-events", places, fill_alpha=0.14, line_color=None, level="underlay")
 
 
 def _cursor(figure: Any, name: str) -> None:
@@ -119,52 +116,22 @@ def _cursor(figure: Any, name: str) -> None:
     figure.add_layout(Span(location=None, dimension="height", name=f"{name}-cursor", line_width=1.5))
 
 
+def _words(figure: Any, name: str, **style: Any) -> None:
+    _glyph(figure.text, name, "x y text text_color=colour", text_align="center", text_font_size="12px", **style)
+
+
+def _frames(figure: Any, name: str) -> None:
+    _glyph(figure.rect, name, "x y width height line_color=colour", fill_color=None, line_width=2)
+
+
 def _map() -> Any:
     figure = _figure("map", 420)
     _image(figure, "map")
-    figure.vbar(
-        source=_source("map-hatched", "x", "top", "width", "pattern", "colour", "alpha"),
-        x="x",
-        top="top",
-        width="width",
-        fill_color=None,
-        line_color=None,
-        hatch_pattern="pattern",
-        hatch_color="colour",
-        hatch_alpha="alpha",
-        hatch_scale=7,
-        hatch_weight=0.8,
-    )
-    figure.quad(
-        source=_source("map-events", "left", "right", "bottom", "top", "colour"),
-        left="left",
-        right="right",
-        bottom="bottom",
-        top="top",
-        fill_color="colour",
-        line_color=None,
-    )
-    figure.text(
-        source=_source("map-event-names", "x", "y", "text", "colour"),
-        x="x",
-        y="y",
-        text="text",
-        text_color="colour",
-        text_align="center",
-        text_baseline="bottom",
-        text_font_size="12px",
-        text_font_style="bold",
-    )
-    figure.rect(
-        source=_source("map-marked", "x", "y", "width", "height", "colour"),
-        x="x",
-        y="y",
-        width="width",
-        height="height",
-        fill_color=None,
-        line_color="colour",
-        line_width=2,
-    )
+    hatches = "x top width hatch_pattern=pattern hatch_color=colour hatch_alpha=alpha"
+    _glyph(figure.vbar, "map-hatched", hatches, fill_color=None, line_color=None, hatch_scale=7, hatch_weight=0.8)
+    _glyph(figure.quad, "map-events", "left right bottom top fill_color=colour", line_color=None)
+    _words(figure, "map-event-names", text_baseline="bottom", text_font_style="bold")
+    _frames(figure, "map-marked")
     _cursor(figure, "map")
     _ticks(figure, "map", "xy")
     return figure
@@ -174,88 +141,35 @@ def _curves() -> Any:
     figure = _figure("curves", 340)
     _bands(figure, "curves")
     for number in range(PINS + 1):  # all heads, then other runs and controls
-        figure.varea(
-            source=_source(f"curves-band-{number}", "x", "low", "high"),
-            x="x",
-            y1="low",
-            y2="high",
-            fill_alpha=0.22,
-            name=f"curves-band-glyph-{number}",
-        )
-    figure.multi_line(
-        source=_source("curves-middles", "xs", "ys", "colour", "dash"),
-        xs="xs",
-        ys="ys",
-        line_color="colour",
-        line_dash="dash",
-        line_width=1.2,
-        line_alpha=0.8,
-    )
-    figure.multi_line(
-        source=_source("curves-lines", "xs", "ys", "colour", "width", "dash"),
-        xs="xs",
-        ys="ys",
-        line_color="colour",
-        line_width="width",
-        line_dash="dash",
-    )
+        name = f"curves-band-glyph-{number}"
+        _glyph(figure.varea, f"curves-band-{number}", "x y1=low y2=high", fill_alpha=0.22, name=name)
+    middles = "xs ys line_color=colour line_dash=dash"
+    _glyph(figure.multi_line, "curves-middles", middles, line_width=1.2, line_alpha=0.8)
+    _lines(figure, "curves")
     _cursor(figure, "curves")
-    _ticks(figure, "curves", "xy")
     return figure
 
 
 def _grid() -> Any:
     figure = _figure("grid", 260)
     _image(figure, "grid")
-    figure.text(
-        source=_source("grid-numbers", "x", "y", "text", "colour"),
-        x="x",
-        y="y",
-        text="text",
-        text_color="colour",
-        text_align="center",
-        text_baseline="middle",
-        text_font_size="12px",
-    )
-    figure.rect(
-        source=_source("grid-marked", "x", "y", "width", "height", "colour"),
-        x="x",
-        y="y",
-        width="width",
-        height="height",
-        fill_color=None,
-        line_color="colour",
-        line_width=2,
-    )
+    _words(figure, "grid-numbers", text_baseline="middle")
+    _frames(figure, "grid-marked")
     _ticks(figure, "grid", "xy")
     return figure
 
 
 def _lines(figure: Any, name: str) -> None:
-    figure.multi_line(
-        source=_source(f"{name}-lines", "xs", "ys", "colour", "width", "dash"),
-        xs="xs",
-        ys="ys",
-        line_color="colour",
-        line_width="width",
-        line_dash="dash",
-    )
+    _glyph(figure.multi_line, f"{name}-lines", "xs ys line_color=colour line_width=width line_dash=dash")
     _ticks(figure, name, "xy")
 
 
-def _modes() -> Any:
-    figure = _figure("modes", 280)
-    _bands(figure, "modes")
-    _lines(figure, "modes")
-    _cursor(figure, "modes")
-    return figure
-
-
-def _compare() -> Any:
-    figure = _figure("compare", 300)
-    _bands(figure, "compare")
-    _lines(figure, "compare")
-    _cursor(figure, "compare")
+def _followed(name: str, height: int) -> Any:
+    """Lines over the bands of events, with the cursor."""
+    figure = _figure(name, height)
+    _bands(figure, name)
+    _lines(figure, name)
+    _cursor(figure, name)
     return figure
 
 
@@ -264,13 +178,5 @@ def _small(number: int) -> Any:
     figure = _figure(name, 220)
     _bands(figure, name)
     _lines(figure, name)
-    figure.segment(
-        source=_source(f"{name}-marks", "x", "y0", "y1", "colour"),
-        x0="x",
-        x1="x",
-        y0="y0",
-        y1="y1",
-        line_color="colour",
-        line_dash="dotted",
-    )
+    _glyph(figure.segment, f"{name}-marks", "x0=x x1=x y0 y1 line_color=colour", line_dash="dotted")
     return figure

@@ -39,11 +39,13 @@ def page_of(
     *,
     alignment: Alignment | None,
     command: str,
+    not_aligned: str = "",
     alpha: float,
     apart: pd.DataFrame | str = "",
 ) -> Page:
     """The whole page; events is None where nothing could be searched. apart is that of `set_apart`, or why not."""
-    runs = [run_data(one, events, len(looked) > 1, alignment if n == 0 else None) for n, one in enumerate(looked)]
+    beside = (alignment, not_aligned), (None, "")
+    runs = [run_data(one, events, len(looked) > 1, *beside[min(n, 1)]) for n, one in enumerate(looked)]
     others = [(one, "run") for one in looked[1:]] + [(one, "control") for one in controls]
     bands = [band_of(one.table, one.name, role) for one, role in others if one.table is not None]
     rests_on = {finding.rests_on for run in runs for event in run.events for finding in event.findings}
@@ -72,8 +74,10 @@ def _cannot_tell(probe: str) -> str:
     return known.cannot_tell if known is not None else ""
 
 
-def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment: Alignment | None) -> RunData:
-    """What the page knows of one run."""
+def run_data(
+    one: Looked, events: pd.DataFrame | None, several: bool, alignment: Alignment | None, not_aligned: str = ""
+) -> RunData:
+    """What the page knows of one run. not_aligned is why a theory could not be laid over it."""
     table = one.table
     cube = read_cube(table) if table is not None and len(table) else None
     metrics = one.metrics
@@ -88,8 +92,9 @@ def run_data(one: Looked, events: pd.DataFrame | None, several: bool, alignment:
         per_row = len(cube.series) + (len(SPECTRA) * MODES if one.spectra is not None else 0)
         columns = shown_columns(cube.steps, per_row * len(rows), near)
     steps = [cube.steps[column] for column in columns] if cube else _steps(one)
-    brings_theory = one.run is not None and one.run.theory is not None
-    figures, not_drawn = small_figures(metrics, loss, cube, alignment, brings_theory)
+    if not not_aligned and one.run is not None and one.run.theory is not None:
+        not_aligned = "the run says how a theory reads its weights, but none was given; --theory MODULE:FUNCTION does"
+    figures, not_drawn = small_figures(metrics, loss, cube, alignment, not_aligned)
     said = list(one.problems)
     if cube is not None and len(columns) < len(cube.steps):
         said.append(f"Of {len(cube.steps)} checkpoints {len(columns)} are shown; events were searched in all of them.")

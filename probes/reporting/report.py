@@ -16,7 +16,7 @@ bytes.
 """
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -43,7 +43,7 @@ def report(
     path: str | Path = "report.html",
     *,
     controls: Source | Sequence[Source] = (),
-    theory: Theory | Alignment | None = None,
+    theory: Theory | Alignment | Callable[[Run], Theory] | None = None,
     metrics: Sequence[str] | None = None,
     alpha: float = 0.01,
     tables: str | Path | None = None,
@@ -57,8 +57,9 @@ def report(
         probes.report(run, table, events, "mine.html")                uses what is there already
 
     run may be several, the first of which is shown in full; controls are runs in which it does not happen. table and
-    events belong to the (single) run. theory is laid over the first run (`probes.align`). metrics names which of the
-    logged metrics are searched. tables is a folder for what is measured, to be used again by the next call.
+    events belong to the (single) run. theory, or a function that gives one for a run, is laid over the first run
+    (`probes.align`). metrics names which of the logged metrics are searched. tables is a folder for what is measured,
+    to be used again by the next call.
     """
     sources = [run] if isinstance(run, Run | str | Path) else list(run)
     others = [controls] if isinstance(controls, Run | str | Path) else list(controls)
@@ -86,11 +87,13 @@ def report(
     if events is None:
         say("searching for events")
         events, apart = _searched(runs, against, metrics, alpha)
+    alignment, not_aligned = _aligned(runs[0], theory)
     page = page_of(
         runs,
         against,
         events,
-        alignment=_aligned(runs[0], theory),
+        alignment=alignment,
+        not_aligned=not_aligned,
         command=command,
         alpha=alpha,
         apart=apart,
@@ -146,9 +149,15 @@ def _apart(tables: Sequence[pd.DataFrame], controls: Sequence[pd.DataFrame]) -> 
         return f"What sets them apart cannot be told: {error}."
 
 
-def _aligned(looked: Looked, theory: Theory | Alignment | None) -> Alignment | None:
+def _aligned(
+    looked: Looked, theory: Theory | Alignment | Callable[[Run], Theory] | None
+) -> tuple[Alignment | None, str]:
+    """The theory laid over the run; or none, and why not where one was asked for."""
     if theory is None or isinstance(theory, Alignment):
-        return theory
+        return theory, ""
     if looked.run is None:
         raise ValueError("theory is given without the run that it is laid over")
-    return align(looked.run, theory)
+    try:
+        return align(looked.run, theory if isinstance(theory, Theory) else theory(looked.run)), ""
+    except ValueError as error:
+        return None, str(error)

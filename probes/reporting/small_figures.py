@@ -19,14 +19,14 @@ _MOST_LINES = 8
 
 
 def small_figures(
-    metrics: pd.DataFrame | None, loss: str | None, cube: Cube | None, alignment: Alignment | None, brings_theory: bool
+    metrics: pd.DataFrame | None, loss: str | None, cube: Cube | None, alignment: Alignment | None, not_aligned: str
 ) -> tuple[list[Figure], list[str]]:
     """The figures there can be, and a sentence for each that cannot."""
     figures, sentences = [], []
     for name, draw in (
         ("Autocorrelation of the loss", lambda: _autocorrelation(metrics, loss)),
         ("Curvature of the norms", lambda: _norms(cube)),
-        ("Theory", lambda: _theory(alignment, brings_theory)),
+        ("Theory", lambda: _theory(alignment, not_aligned)),
     ):
         try:
             figures.append(draw())
@@ -79,10 +79,9 @@ def _norms(cube: Cube | None) -> Figure:
     return Figure("norm_curvature", "Bends in the norms", sentence, "d²‖M‖ / d(ln step)²", lines, marks)
 
 
-def _theory(alignment: Alignment | None, brings_theory: bool) -> Figure:
+def _theory(alignment: Alignment | None, not_aligned: str) -> Figure:
     if alignment is None:
-        why = "the run says how a theory reads its weights, but none" if brings_theory else "none"
-        raise ValueError(f"{why} was given; probes.report(run, theory=...) lays one over the run")
+        raise ValueError(not_aligned or "none was given, and the run says nothing of one")
     lines: list[Line] = []
     modes = alignment.modes["mode"].tolist()
     for mode in modes[: _MOST_LINES // 2]:
