@@ -3,8 +3,6 @@
 What a command needs is imported when it runs: help, `list` and a misspelt command answer without torch.
 """
 
-import ast
-import importlib.util
 import shlex
 import sys
 from contextlib import nullcontext
@@ -14,6 +12,7 @@ from typing import Annotated
 import typer
 
 from probes.opening import (
+    Alpha,
     Config,
     Controls,
     DetectIn,
@@ -24,8 +23,11 @@ from probes.opening import (
     Revisions,
     Source,
     Steps,
+    Tables,
+    TheoryName,
     failed,
     function_named,
+    listed_circuits,
     opened,
     reference,
     served,
@@ -181,8 +183,8 @@ def events(
         str | None, typer.Option(help="Names, comma-separated; ov,qk and small embeddings and MLPs if not given.")
     ] = None,
     detect_in: DetectIn = None,
-    alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
-    tables: Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")] = Path("tables"),
+    alpha: Alpha = 0.01,
+    tables: Tables = Path("tables"),
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write what is printed to this file.", show_default=False)
@@ -229,16 +231,9 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
     controls: Controls = None,
     detect_in: DetectIn = None,
-    alpha: Annotated[float, typer.Option(help="Share of the events that may be false.")] = 0.01,
-    tables: Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")] = Path("tables"),
-    theory: Annotated[
-        str | None,
-        typer.Option(
-            help="MODULE:FUNCTION that gives the theory of a run, to be laid over it. Of the solvable models in this "
-            "repository: models.theories:theory_of.",
-            show_default=False,
-        ),
-    ] = None,
+    alpha: Alpha = 0.01,
+    tables: Tables = Path("tables"),
+    theory: TheoryName = None,
     revisions: Revisions = None,
     heads: Heads = None,
     kv_heads: KvHeads = None,
@@ -330,7 +325,7 @@ def list_() -> None:
     for probe in PROBES.values():
         typer.echo(f"  {probe.name:<28} {probe.reads:<18} {probe.meaning}")
     typer.echo("Circuits:")
-    typer.echo(_listed_circuits())
+    typer.echo(listed_circuits())
 
 
 @app.command()
@@ -345,15 +340,6 @@ def cache(
     typer.echo(f"{hub.cache}: {size / 1e6:.1f} MB, kept below {hub.limit / 1e9:.0f} GB")
     if clear:
         typer.echo(f"freed {hub.clear() / 1e6:.1f} MB")
-
-
-def _listed_circuits() -> str:
-    """The table in the docstring of `probes.circuits`, read from its source: importing it would import torch."""
-    spec = importlib.util.find_spec("probes.circuits")
-    assert spec is not None
-    assert spec.origin is not None
-    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
-    return "\n".join(line[2:] for line in text.splitlines() if line.startswith("    "))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """How the commands open a run: the options that say what no config says, the same for `measure` and `audit`.
 
-And what else they make of their options: references, stretches, theories, and the page that `watch --html` serves.
+And what else they make of their options: references, stretches, theories; what `list` lists
+and the page that `watch --html` serves.
 """
 
+import ast
 import importlib
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +35,18 @@ Controls = Annotated[
 DetectIn = Annotated[
     str | None,
     typer.Option(help="Which logged metrics are searched, comma-separated; all if not given.", show_default=False),
+]
+Alpha = Annotated[float, typer.Option(help="Share of the events that may be false.")]
+Tables = Annotated[Path, typer.Option(help="Where measured tables are kept, to be used again.")]
+TheoryName = Annotated[
+    str | None,
+    typer.Option(
+        "--theory",
+        metavar="MODULE:FUNCTION",
+        help="What gives the theory of a run, to be laid over it; of the solvable models of this repository "
+        "models.theories:theory_of.",
+        show_default=False,
+    ),
 ]
 Revisions = Annotated[
     str | None,
@@ -155,6 +170,15 @@ def function_named(text: str) -> "Callable[[Run], Any]":
     if not callable(found):
         raise ValueError(f"--theory {text}: MODULE:FUNCTION is expected, and there is no such function")
     return found
+
+
+def listed_circuits() -> str:
+    """The table in the docstring of `probes.circuits`, read from its source: importing it would import torch."""
+    spec = importlib.util.find_spec("probes.circuits")
+    assert spec is not None
+    assert spec.origin is not None
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return "\n".join(line[2:] for line in text.splitlines() if line.startswith("    "))
 
 
 @contextmanager
