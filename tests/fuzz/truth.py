@@ -1,6 +1,7 @@
 """What makes data right: what the format's own library reads of the same bytes, or else what the file says."""
 
 import csv
+import io
 import json
 import math
 import struct
@@ -94,7 +95,7 @@ def json_rows(content: bytes) -> list[dict]:
 def json_lines(content: bytes) -> list[dict]:
     """Rows of JSON lines; what is none is left to the reader."""
     rows = []
-    for line in content.decode("utf-8", "replace").splitlines():
+    for line in content.decode("utf-8", "replace").split("\n"):
         try:
             rows.append(json.loads(line))
         except ValueError:
@@ -108,7 +109,7 @@ def csv_rows(content: bytes) -> list[dict] | None:
         return None
     text = content.decode("utf-8", "replace").replace("\0", "")
     between = "\t" if "\t" in text.partition("\n")[0] else ","
-    rows = list(csv.reader(text.splitlines(), delimiter=between))
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=between))  # lines end at \n and nowhere else
     names = [field.strip() for field in rows[0]] if rows else []
     if len({*names}) < len(names):  # which of two columns of one name is meant, a table cannot say
         return None
