@@ -127,6 +127,8 @@ LIES = {
     "a tensor of four terabytes": (lie_about_size, "should be .*, is"),
     "a path that leads out": (change_place(relative_path="../secret.distcp"), "leads out of its folder"),
     "an absolute path": (change_place(relative_path="/etc/passwd"), "leads out of its folder"),
+    "a name that no file has": (change_place(relative_path="a\0.distcp"), "which no file can be called"),
+    "a name without end": (change_place(relative_path="a" * 5000), "which no file can be called"),
     "a range beyond the file": (change_place(offset=10**9), "cut short or of another save"),
     "a range of another tensor": (change_place(offset=0), "cannot be read|should be"),
     "a negative range": (change_place(offset=-5), "makes no sense"),

@@ -1,5 +1,6 @@
 """Jobs that meet each other, are stopped, or find what an earlier one left damaged."""
 
+import json
 import multiprocessing
 import signal
 import subprocess
@@ -91,17 +92,30 @@ def _a_lock(common, task):
     [
         ("audit.json", b"{"),
         ("audit.json", b"[]"),
+        ("audit.json", {"audit": '{"run": "a", "steps": ["0"], "faults": []}'}),
+        ("audit.json", {"audit": '{"run": "a", "steps": [0], "faults": [[0, "unheard of", "x"]]}'}),
         ("measurement.json", b"\xff\xfe"),
         ("measurement.json", b"[" * 100_000),
         ("step-000000002.parquet", b"PAR1 and then nothing"),
         ("step-000000002.parquet", b""),
     ],
-    ids=["cut audit", "no audit", "no text", "too deep", "cut part", "empty part"],
+    ids=[
+        "cut audit",
+        "no audit",
+        "steps that are text",
+        "a fault that is none",
+        "no text",
+        "too deep",
+        "cut part",
+        "empty part",
+    ],
 )
 def test_what_an_earlier_job_left_damaged_is_set_aside_and_computed_again(tmp_path, name, damage):
     run, parts = small_run(tmp_path / "run"), tmp_path / "parts"
     whole = probes.measure(run, resume_dir=parts)
     assert (parts / name).exists()
+    if isinstance(damage, dict):
+        damage = json.dumps(json.loads((parts / name).read_bytes()) | damage).encode()
     (parts / name).write_bytes(damage)
     with pytest.warns(UserWarning, match=f"{name} is damaged"):
         again = probes.measure(run, resume_dir=parts)

@@ -95,6 +95,9 @@ def test_files_of_both_kinds_describe_the_same_family_and_misspelt_ones_say_what
         (tmp_path / "wrong.json").write_text(json.dumps(wrong))
         with pytest.raises(ValueError, match=message):
             family_from(str(tmp_path / "wrong.json"))
+    (tmp_path / "wrong.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"wrong\.json: .* cannot be read"):
+        family_from(str(tmp_path / "wrong.json"))
     with pytest.raises(ValueError, match="no family is called 'lama'"):
         family_from("lama")
 

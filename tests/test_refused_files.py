@@ -51,6 +51,7 @@ def with_table(table: dict | str, data: bytes = b"\0" * 40) -> bytes:
 
 
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+SCALAR = {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}
 BROKEN = {
     "empty": (b"", "it is empty"),
     "cut in the table": (good()[:20], "cut short"),
@@ -78,6 +79,8 @@ BROKEN = {
     "digits without end": (with_table('{"a": ' + "9" * 5000 + "}", b""), "not JSON"),
     "not text": (with_table("{}")[:8] + b"\xff\xfe", "not JSON"),
     "lists without end": (with_table('{"a": [' + "[]," * 300_000 + "[]]}", b""), "far more entries"),
+    "a shape that is text": (with_table({"a": {**SCALAR, "shape": ""}}, b"\0" * 4), "a file can hold"),
+    "a shape that is a table": (with_table({"a": {**SCALAR, "shape": {}}}, b"\0" * 4), "a file can hold"),
     "no offsets": (with_table({"a": {"dtype": "F32"}}, b""), "not described by"),
 }  # fmt: skip
 

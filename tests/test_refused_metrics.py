@@ -220,6 +220,45 @@ def test_a_sink_that_goes_on_names_a_damaged_file(tmp_path):
             CSV(folder, resume=True).scalars(20, {"loss": 1.0})
 
 
+@pytest.mark.parametrize(
+    "line", ["null", "[]", pytest.param(DEEP.decode(), id="deep"), "{}", '{"detected_at": "20"}', '{"detected_at": 1']
+)
+def test_a_run_directory_that_goes_on_names_a_damaged_list_of_events(tmp_path, line):
+    from probes.monitor.sinks import RunDirectory
+
+    sink = RunDirectory(tmp_path / "run")
+    tell(sink, range(25))
+    sink.close()
+    with open(tmp_path / "run" / "events.jsonl", "a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match=r"events\.jsonl is damaged.*Move it away"):
+        RunDirectory(tmp_path / "run", resume=True).scalars(20, {"loss": 1.0})
+
+
+DAMAGE = {
+    "no state": ("looks.jsonl", lambda text: text.replace('"state"', '"stat"', 1)),
+    "a state that is a list": ("looks.jsonl", lambda text: text.replace('{"dict"', '{"tuple"', 1)),
+    "another setting": ("looks.jsonl", lambda text: text.replace('"_looks"', '"record"', 1)),
+    "text for a number": ("looks.jsonl", lambda text: text.replace('["_looks", 1]', '["_looks", "1"]', 1)),
+    "no transition": ("looks.jsonl", lambda text: text.replace('["_known", []]', '["_known", [3]]', 1)),
+    "a transition of other fields": ("looks.jsonl", lambda text: text.replace('"direction"', '"way"', 1)),
+    "an event of other fields": ("events.jsonl", lambda text: text.replace('"direction"', '"way"', 1)),
+    "values that are none": ("probes.csv", lambda text: text.replace(",ov,norm,,", ",ov,norm,,x", 1)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_monitor_that_goes_on_names_a_damaged_file(tmp_path, damage):
+    file, change = DAMAGE[damage]
+    for name, content in corpus.monitored_run().items():
+        (tmp_path / name).write_bytes(content)
+    text = (tmp_path / file).read_text()
+    (tmp_path / file).write_text(change(text))
+    assert change(text) != text
+    with pytest.raises(ValueError, match=rf"{file} is damaged.*Move it away"):
+        probes.Monitor(corpus.small_model(), run=tmp_path, step=250, **corpus.MONITORED)
+
+
 def test_an_audit_of_brackets_within_text_is_set_aside(tmp_path):
     run = open_run(corpus.measured_run()[0])
     whole = probes.measure(run, probes="norm", resume_dir=tmp_path / "parts")
@@ -239,7 +278,7 @@ def test_messages_stay_readable_whatever_a_file_is_called_within(tmp_path):
     assert len(str(caught.value)) < 2500
     (tmp_path / "step1").mkdir()
     (tmp_path / "step1" / "model-00001-of-00001.safetensors").write_bytes(save({"w": torch.ones(1)}))
-    index = {"weight_map": {"w": "model-00001-of-00001.safetensors" + "[" * 100_000}}
+    index = {"weight_map": {"w": "model-00001-of-00001.safetensors" + "[" * 3000}}
     (tmp_path / "step1" / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(checkpoints.WeightsError, match="which is not there") as caught:
         open_run(tmp_path / "step1")

@@ -329,3 +329,9 @@ def test_a_file_in_the_place_of_a_run_and_a_version_that_is_no_number_are_named(
     (path / "run.json").write_text(json.dumps(description | {"version": "2"}))
     with pytest.raises(ValueError, match="\"version\" is '2', a whole number"):
         open_run(path)
+    (path / "run.json").write_text(json.dumps(description | {"version": "a" * 5000}))
+    with pytest.raises(ValueError, match=r"run\.json: \"version\" is 'a{100}', a whole number"):
+        open_run(path)
+    (path / "run.json").write_text(json.dumps(description).replace('"version": 1', f'"version": {"9" * 5000}'))
+    with pytest.raises(ValueError, match=r"run\.json is not JSON"):
+        open_run(path)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from checkpoints.audit.contents import faults_of_contents
 from checkpoints.audit.equality import faults_of_equality, never_changes
-from checkpoints.audit.fault import Fault
+from checkpoints.audit.fault import KINDS, Fault
 from checkpoints.audit.fingerprint import Fingerprint, fingerprints
 from checkpoints.audit.movement import Movement
 from checkpoints.audit.path import faults_of_movement
@@ -75,9 +75,17 @@ class Audit:
 
     @staticmethod
     def from_json(text: str) -> "Audit":
-        """The audit that `to_json` wrote."""
-        content = json.loads(text)
-        return Audit(content["run"], content["steps"], [Fault(*fault) for fault in content["faults"]])
+        """The audit that `to_json` wrote; raises ValueError where it is none."""
+        try:
+            content = json.loads(text)
+            steps, faults = [*content["steps"]], [Fault(*fault) for fault in content["faults"]]
+            numbers = [*steps, *(fault.step for fault in faults)]
+            is_ours = all(type(number) is int for number in numbers) and all(fault.kind in KINDS for fault in faults)
+        except (KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"this is no audit: {error}") from None
+        if not is_ours:
+            raise ValueError("this is no audit: its steps are no whole numbers, or its kinds of faults are unknown")
+        return Audit(str(content["run"]), steps, faults)
 
     def __repr__(self) -> str:
         """The summary; `print` shows the faults too."""

@@ -141,7 +141,11 @@ def _entry(source: ByteSource, name: str, entry: Any) -> tuple[Stored, int, int]
         numbers = [*shape, start, stop]
     except (KeyError, TypeError, ValueError):
         raise _refused(source, f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
-    if len(shape) > DIMENSIONS or not all(type(number) is int and 0 <= number < LARGEST for number in numbers):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > DIMENSIONS
+        or not all(type(number) is int and 0 <= number < LARGEST for number in numbers)
+    ):
         told = f"shape {str(shape)[:200]}, bytes {str(start)[:40]} to {str(stop)[:40]}"
         raise _refused(source, f"tensor {name!r}: {told} are not all whole numbers that a file can hold")
     if not isinstance(dtype, str) or dtype not in DTYPES:

@@ -90,8 +90,10 @@ def weight_map_of(text: str | bytes, label: str) -> dict[str, str]:
 
 
 def require_plain_name(file: str, label: str) -> None:
-    """Refuse a file name that leads out of its folder."""
+    """Refuse a file name that leads out of its folder, or that no file can have."""
     parts = PurePosixPath(file).parts
+    if "\0" in file or len(file) > 4096:
+        raise WeightsError(f"{label} is refused: it names {file[:100]!r}, which no file can be called")
     if not parts or PurePosixPath(file).is_absolute() or ".." in parts or "\\" in file or ":" in file:
         raise WeightsError(f"{label} is refused: it names {file!r}, a path that leads out of its folder")
 

@@ -38,7 +38,7 @@ def described_family(path: Path) -> Family:
     try:
         content = path.read_bytes().decode()
         described = tomllib.loads(content) if path.suffix == ".toml" else json.loads(content)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: a family is described in TOML or JSON, and this cannot be read: {error}") from None
     if not isinstance(described, Mapping):
         raise ValueError(f"{path}: a table of the arguments of a Family is expected")

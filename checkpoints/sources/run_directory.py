@@ -100,15 +100,16 @@ def read_description(path: Place) -> dict[str, Any]:
         raise ValueError(f"{path} is not a run: it has no {RUN_FILE} (it holds {inside})")
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ValueError(f'{file} does not describe a run: "format": "{FORMAT}" is expected')
-    if not isinstance(description.get("version"), int):
-        raise ValueError(f'{file}: "version" is {description.get("version")!r}, a whole number is expected')
-    if description["version"] > VERSION:
+    written = description.get("version")
+    if type(written) is not int:
+        raise ValueError(f'{file}: "version" is {str(written)[:100]!r}, a whole number is expected')
+    if written > VERSION:
         raise ValueError(
-            f"{file} has format version {description['version']}, this release reads up to {VERSION}: "
+            f"{file} has format version {str(written)[:100]}, this release reads up to {VERSION}: "
             "upgrade checkpoint-probes"
         )
     missing = [key for key in ("name", "family", "seed", "config", "theory", "packages") if key not in description]

@@ -11,12 +11,15 @@ are read back from metrics.jsonl and probes.csv, and what detectors know from lo
 import json
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from checkpoints import Run, RunWriter
+from checkpoints.files.checkpoint import abridged
 from checkpoints.layout import METRICS_FILE, RUN_FILE
 from checkpoints.sources.run_directory import metric_lines
 from probes.measuring.rows import CheckpointValues, RowIndex
@@ -26,10 +29,12 @@ from probes.monitor.sinks.run_directory import EVENTS_FILE, PROBES_FILE, RunDire
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.series.online import Detector, Event
 from probes.series.online.state import apply_look, as_plain, from_plain, look_state
+from probes.series.transitions.transition import Transition
 
 logger = logging.getLogger("probes.monitor")
 
 LOOKS_FILE = "looks.jsonl"
+Item = TypeVar("Item")
 
 
 class Home:
@@ -54,11 +59,10 @@ class Home:
             return []
         self._restore_scalars(step, tracked)
         self._restore_measurements(tracked, rows, measured)
-        for line in _lines(self._looks.path):
-            look = json.loads(line)
-            if look["metric"] in tracked.detectors:
-                apply_look(tracked.detectors[look["metric"]], from_plain(look["state"]))
-        events = [read_event(line) for line in _lines(self.writer.path / EVENTS_FILE)]
+        for name, state in _lines(self._looks.path, _look):
+            if name in tracked.detectors:
+                apply_look(tracked.detectors[name], state)
+        events = _lines(self.writer.path / EVENTS_FILE, read_event)
         for name, detector in tracked.detectors.items():
             detector.events = [event for event in events if event.metric == name]
         tracked.forget_alarms(events)
@@ -95,7 +99,7 @@ class Home:
 
     def _restore_measurements(self, tracked: TrackedScalars, rows: RowIndex, measured: MeasuredTable) -> None:
         path = self.writer.path / PROBES_FILE
-        table = pd.read_csv(path, dtype={"value": object}) if path.exists() else pd.DataFrame({"step": []})
+        table = _measurements(path) if path.exists() else pd.DataFrame({"step": []})
         for at, found in table.groupby("step", sort=True):
             if len(found) != len(rows):
                 logger.warning("%s, step %s: other probes or heads than now; it is left out here", path, at)
@@ -105,6 +109,16 @@ class Home:
             values = CheckpointValues(int(str(at)), numbers, why)
             measured.add(values)
             tracked.add(values.step, rows.means(values), are_probes=True)
+
+
+def _measurements(path: Path) -> pd.DataFrame:
+    """The rows of probes.csv, values as they are written; anything else is damage, and the file is named."""
+    try:
+        table = pd.read_csv(path, dtype={"value": object})
+        table["value"].astype(float)
+        return table
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({str(error)[:200]}). Move it away") from None
 
 
 def _opened(path: Path, step: int, model: Run) -> RunWriter:
@@ -121,5 +135,25 @@ def _opened(path: Path, step: int, model: Run) -> RunWriter:
     return writer
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+def _lines(path: Path, read: Callable[[str], Item]) -> list[Item]:
+    """What the lines of a file say; one that says something else is damage, and the file is named."""
+    found: list[Item] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else (), start=1):
+        try:
+            found.append(read(line))
+        except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as error:
+            raise ValueError(f"{path} is damaged in line {number} ({str(error)[:200]}). Move it away") from None
+    return found
+
+
+def _look(line: str) -> tuple[str, dict[str, Any]]:
+    """The series of a look, and what was learned: numbers by name, and the transitions that are known."""
+    look = json.loads(line)
+    state = from_plain(look["state"])
+    if state.keys() != look_state(Detector("")).keys():
+        raise ValueError(f"what was learned is {abridged(list(map(str, state)))}")
+    is_known = isinstance(state["_known"], list) and all(isinstance(one, Transition) for one in state["_known"])
+    others = [value for name, value in state.items() if name != "_known"]
+    if not is_known or not all(value is None or type(value) in (int, float) for value in others):
+        raise ValueError("what was learned is no numbers and transitions")
+    return str(look["metric"]), state

@@ -242,6 +242,31 @@ def csv_sink() -> Files:
     return as_files(write)
 
 
+MONITORED = {"probes": ["norm"], "schedule": 50, "budget": 1.0, "checkpoints": False}
+LOSSES = 3.0 - (np.arange(300) >= 150) + np.random.default_rng(0).normal(0, 0.02, 300)
+
+
+@cache
+def small_model() -> torch.nn.Module:
+    """What it watches."""
+    from tests import small_gpt2
+
+    return small_gpt2.model()
+
+
+@cache
+def monitored_run() -> Files:
+    """What a monitor leaves of 300 steps with a cliff in them."""
+
+    def write(folder: Path) -> None:
+        monitor = probes.Monitor(small_model(), run=folder, **MONITORED)
+        for loss in LOSSES:
+            monitor.step(loss=float(loss))
+        monitor.break_off()
+
+    return as_files(write)
+
+
 COMMIT, BLOB = "1" * 40, "2" * 64
 REFS = json.dumps({"tags": [], "branches": [{"name": f"step{n}", "targetCommit": COMMIT} for n in (1, 2)]}).encode()
 TREE = json.dumps(

@@ -4,6 +4,7 @@ A reader may refuse what was changed, with a ValueError or OSError that names th
 the format's own library reads the same bytes where there is one, and otherwise nothing that is not in the file.
 """
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def one(name: str, content: Callable[[], bytes], *changes: change.Change, **more
     return Form(lambda: {name: content()}, any_of(name, *changes), read, **more)
 
 
-def any_of(ending: str, *changes: change.Change) -> Changed:
+def any_of(ending: str | tuple[str, ...], *changes: change.Change) -> Changed:
     """One of the files whose names end so, changed in one of these ways; now and then one is not there at all."""
 
     def changed(files: Files, rng: random.Random) -> Files:
@@ -124,6 +125,30 @@ def resumed_sink(folder: Path) -> pd.DataFrame:
     tell(sink, range(15, 30))
     sink.close()
     return pd.read_csv(folder / "csv" / "scalars.csv")
+
+
+def resumed_run(folder: Path) -> pd.DataFrame:
+    """The sink of a run directory that goes on at step 15, and what it has then."""
+    from probes.monitor.sinks import RunDirectory
+    from tests.told import tell
+
+    with checkpoints.RunWriter(folder, {"width": 5}, seed=3, circuits=corpus.SQUARE, resume=True) as writer:
+        tell(RunDirectory(writer), range(15, 30))
+    return pd.read_csv(folder / "probes.csv")
+
+
+def resumed_monitor(folder: Path) -> Any:
+    """A monitor that goes on at step 250 from what lies in the folder, for two more."""
+    logging.disable()
+    try:
+        monitor = probes.Monitor(corpus.small_model(), run=folder, step=250, **corpus.MONITORED)
+        monitor.step(loss=2.0)
+        monitor.step(loss=2.0)
+        monitor.break_off()
+    finally:
+        logging.disable(logging.NOTSET)
+    assert monitor.failure is None, f"the monitor stopped: {monitor.failure}"
+    return monitor.series("loss")
 
 
 def watched(folder: Path) -> Any:
@@ -230,6 +255,19 @@ FORMS: dict[str, Form] = {
     ),
     "a sink that goes on": Form(
         corpus.csv_sink, any_of(".csv", change.csv_changed), resumed_sink, truth.told_once, weight=1
+    ),
+    "a run directory that goes on": Form(
+        corpus.run_directory,
+        any_of(("probes.csv", "events.jsonl"), change.lines_changed, change.csv_changed),
+        resumed_run,
+        truth.measured_once,
+    ),
+    "a monitor that goes on": Form(
+        corpus.monitored_run,
+        any_of(("looks.jsonl", "events.jsonl", "probes.csv"), change.lines_changed, change.csv_changed),
+        resumed_monitor,
+        truth.known_losses,
+        weight=1,
     ),
     "a run that is watched": Form(
         corpus.run_directory, any_of("", change.lines_changed, change.csv_changed, change.bytes_changed), watched

@@ -11,6 +11,7 @@ import json
 import math
 import pickletools
 import random
+import re
 import struct
 import zipfile
 from collections.abc import Callable
@@ -153,16 +154,18 @@ def _places(tree: Any) -> Any:
 
 def json_changed(content: bytes, rng: random.Random) -> bytes:
     """JSON with a value changed, brackets without end, a name twice, or bytes changed."""
-    match rng.randrange(8):
-        case 0:
+    match rng.randrange(16):
+        case 0 | 1:
             return bytes_changed(content, rng)
-        case 1:
+        case 2 | 3:
             at = rng.randrange(len(content))
             deep = rng.choice([b"[", b'{"a":']) * rng.choice([50, 3000, 100_000])
             return content[:at] + deep + content[at:]
-        case 2:
+        case 4 | 5:
             return content.replace(b"{", b'{"step": 1, "step": [],', rng.randint(1, 2))
-        case 3:
+        case 6:
+            return re.sub(rb"(?<=[ ,:\[])\d+(?=[],}])", b"9" * 5000, content, count=rng.randint(1, 3))
+        case 7:
             return rng.choice(
                 [b"", b"null", b"[]", b"{}", b"3", b'""', b"\xff\xfe", b"NaN", b"[" * 9, b"\xef\xbb\xbf{}"]
             )

@@ -66,13 +66,18 @@ def nothing_new(found: pd.DataFrame, rows: list[dict]) -> None:
         steps = {value for key, value in values.items() if "step" in key.lower() or key.lower() in STEPS}
         for key, value in values.items():
             for step in steps:
-                for name in (key.strip(), key.removeprefix("run 1 - ").strip()):
-                    there.setdefault((step, name), set()).add(value)
+                for name in (key, key.partition(" - ")[2]):  # W&B exports `run - metric`
+                    there.setdefault((step, _plain(name)), set()).add(value)
     for name in map(str, found.columns):
         for step, value in zip(found.index.to_numpy(), found[name].to_numpy(), strict=True):
-            if math.isfinite(value) and name.replace("\0", "").strip() and not name.startswith("Unnamed"):
-                known = there.get((float(step), name.replace("\0", "").strip()), set())
-                assert float(value) in known, f"{name} at step {step} is {value}; in the file it is {known}"
+            if math.isfinite(value) and _plain(name) and not name.startswith("Unnamed"):
+                known = there.get((float(step), _plain(name)), set())
+                assert float(value) in known, f"{name!r} at step {step} is {value}; in the file it is {known}"
+
+
+def _plain(name: str) -> str:
+    """A name without what readers of tables drop from it."""
+    return name.replace("\0", "").strip()
 
 
 STEPS = ("iteration", "iter", "update", "batch")
@@ -155,3 +160,14 @@ def told_once(folder: Path, found: pd.DataFrame) -> None:
     """What it was told is there, once."""
     later = found.loc[found["step"] >= 15]
     assert later["step"].to_list() == [*range(15, 30)], f"steps are {later['step'].to_list()}"
+
+
+def measured_once(folder: Path, found: pd.DataFrame) -> None:
+    """What it was told since is there, once, and nothing of later steps before."""
+    later = found.loc[found["step"] >= 15]
+    assert later["step"].to_list() == [20] * 3, f"steps are {later['step'].to_list()}"
+
+
+def known_losses(folder: Path, found: pd.Series) -> None:
+    """The losses of before are there, each as it was, and the two that came since."""
+    assert np.array_equal(found.to_numpy(), [*corpus.LOSSES[:250], 2.0, 2.0])

@@ -36,7 +36,7 @@ class Lines:
             there = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         except UnicodeDecodeError as error:
             raise ValueError(f"{self.path} is damaged, it is not text ({error}). Move it away") from None
-        lines = [line for line in there.splitlines(keepends=True) if line.endswith("\n")]
+        lines = [f"{line}\n" for line in there.split("\n")[:-1]]  # what follows the last end is half a line
         if self.header and lines and lines.pop(0) != self.header:
             raise ValueError(f"{self.path} is not ours: its first line should be {self.header.strip()!r}. Move it away")
         kept = self.header + "".join(line for line in lines if self._step_of(line) < step)
@@ -67,6 +67,9 @@ class Lines:
     def _step_of(self, line: str) -> int:
         """The step of a line; one that has none is damage, and the file is named."""
         try:
-            return self.step_of(line)
-        except (ValueError, KeyError, IndexError) as error:
+            step = self.step_of(line)
+            if type(step) is not int:
+                raise ValueError(f"its step is {str(step)[:40]!r}")
+            return step
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
             raise ValueError(f"{self.path} is damaged at {line[:200]!r} ({error}). Move it away") from None
