@@ -35,6 +35,7 @@ def main() -> int:
 def _import_all() -> None:
     """What the work needs is imported before it is forked: a kill is to hit the work and not the imports."""
     import torch.utils.tensorboard.writer
+    import wandb
 
     import models.__main__
     import probes.__main__
@@ -42,7 +43,7 @@ def _import_all() -> None:
     import probes.monitor.sinks
     import probes.reporting.report
 
-    _ = models, probes, torch
+    _ = models, probes, torch, wandb
 
 
 if __name__ == "__main__":

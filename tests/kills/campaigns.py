@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -109,8 +110,11 @@ def page(folder: Path) -> Any:
 # sinks
 
 
-def told(sink_in: Callable[[Path, int], Any]) -> Callable[[Path], None]:
-    """A run that tells a sink its numbers and is taken up, after a kill, where its last checkpoint was."""
+def told(sink_in: Callable[[Path, int], Any], *, settles: float = 0.0) -> Callable[[Path], None]:
+    """A run that tells a sink its numbers and is taken up, after a kill, where its last checkpoint was.
+
+    settles: so many seconds before a checkpoint nothing was told, for a sink of which other programs write the file.
+    """
 
     def work(folder: Path) -> None:
         kept = folder / "checkpoint.json"
@@ -119,6 +123,7 @@ def told(sink_in: Callable[[Path, int], Any]) -> Callable[[Path], None]:
         for step in range(first, STEPS):
             if step % 7 == 0:
                 sink.flush()
+                time.sleep(settles)
                 write_text(kept, json.dumps({"step": step}))
             sink.scalars(step, {"loss": 1.0 / (step + 1)})
             if step % 10 == 0:
@@ -168,6 +173,35 @@ def shown(folder: Path) -> Any:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
 
 
+def wandb_sink(folder: Path, first: int) -> Any:
+    """An offline run of W&B that is taken up under its id.
+
+    What is logged waits in W&B's own service, which ends with the process that is killed: 15 s, a tenth of one here.
+    """
+    import wandb
+
+    from probes.monitor.sinks import WandB
+
+    settings = wandb.Settings(
+        silent=True, console="off", x_disable_stats=True, x_disable_meta=True, x_transaction_log_flush_interval=0.1
+    )
+    sink = WandB("kills", dir=str(folder), id="killed", resume="allow", mode="offline", settings=settings)
+    return sink, wandb.teardown
+
+
+def synced(folder: Path) -> Any:
+    """What W&B has of a run after all its pieces were sent, in the order in which they were begun: the last word."""
+    from tests.wandb_file import history
+
+    found: dict[str, dict[int, float]] = {}
+    for file in sorted(folder.rglob("*.wandb"), key=lambda file: file.parent.name):
+        for row in history(file):
+            step = row.pop("step")
+            for name, value in row.items():
+                found.setdefault(name, {})[step] = value
+    return {name: sorted(values.items()) for name, values in found.items()}
+
+
 def all_files(folder: Path) -> Any:
     """All that was written, but the states that training goes on from."""
     return files_in(folder, without=("resume-", "checkpoint.json", ".checkpoint.json"))
@@ -185,4 +219,5 @@ CAMPAIGNS: dict[str, Campaign] = {
     "sink RunDirectory": Campaign(told(run_sink), all_files),
     "sink Parquet": Campaign(told(parquet_sink), all_files),
     "sink TensorBoard": Campaign(told(board_sink), shown),
+    "sink WandB": Campaign(told(wandb_sink, settles=0.5), synced),
 }

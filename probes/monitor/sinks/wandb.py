@@ -23,6 +23,9 @@ class WandB(Sink):
     init goes to `wandb.init`, e.g. mode="offline", name=..., id=... and resume="must". To a run that is not its own it
     adds rows: there, log with a step column too (`run.log({"step": s, ...})`), not with `run.log(..., step=s)`, which
     W&B ignores when rows of others have already counted further than s.
+
+    W&B's own service writes what is logged every 15 s and ends with a process that is killed, so that a kill may cost
+    as much: a run that is taken up from a checkpoint older than that, under its id, has all of it.
     """
 
     def __init__(self, project: str | None = None, run: "wandb.Run | None" = None, **init: Any) -> None:
