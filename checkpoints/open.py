@@ -105,6 +105,8 @@ def _existing(path: Path) -> Path:
     if not path.exists():
         hint = "" if path.is_absolute() or str(path).count("/") != 1 else f" For a hub repository write 'hub:{path}'."
         raise FileNotFoundError(f"{path} does not exist.{hint}")
+    if not path.is_dir() and not path.is_file():
+        raise ValueError(f"{path} is neither a file nor a folder")
     return path.absolute()  # a worker may be somewhere else
 
 

@@ -51,11 +51,27 @@ class Entry:
         return f"{self.label} {version} {stats}"
 
 
-def metrics_table(logged: Iterable[tuple[int, Mapping[str, float]]] = ()) -> pd.DataFrame:
+MOST_COLUMNS, SMALL_TABLE, SPARSEST = 20_000, 10_000_000, 64
+"""Names that metrics may have; fields of a table that is never too large; fields for each number that is there."""
+
+
+def require_dense(rows: int, columns: int, numbers: int, label: str) -> None:
+    """Refuse a table of next to nothing: a name of its own in every row makes gigabytes of a small file."""
+    if columns > MOST_COLUMNS or rows * columns > SMALL_TABLE + SPARSEST * numbers:
+        raise ValueError(
+            f"{label}: {rows} rows of {columns} names, and {numbers} numbers in all: this is no table of metrics. "
+            "Does something that changes stand in the names?"
+        )
+
+
+def metrics_table(logged: Iterable[tuple[int, Mapping[str, float]]] = (), label: object = "metrics") -> pd.DataFrame:
     """Scalars by step, one row per step. A step may be logged in several calls; the last word counts."""
     rows: dict[int, dict[str, float]] = {}
     for step, scalars in logged:
         rows.setdefault(step, {}).update(scalars)
+    require_dense(
+        len(rows), len({name for row in rows.values() for name in row}), sum(map(len, rows.values())), str(label)
+    )
     index = pd.Index(rows.keys(), name="step", dtype="int64")
     return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
 

@@ -37,11 +37,15 @@ class ByteSource(ABC):
 
 
 class LocalFile(ByteSource):
-    """A file on disk, opened for each read: a walk over thousands of checkpoints holds no descriptors."""
+    """A file on disk, opened for each read: a walk over thousands of checkpoints holds no descriptors.
+
+    All that is read is of one file: one that is written to or replaced between two reads is refused.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.label = str(path)
+        self._version: tuple[int, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -58,7 +62,17 @@ class LocalFile(ByteSource):
             file.seek(start)
             if file.readinto(content.data) != stop - start:
                 raise WeightsError(f"{self.path} ends before byte {stop}: it was cut short while being read")
+            found = _version(file.fileno())
+        if self._version not in (None, found):
+            raise WeightsError(f"{self.path} was changed while it was being read: read it again when it is written")
+        self._version = found
         return content
+
+
+def _version(descriptor: int) -> tuple[int, ...]:
+    """What changes when a file is written to or replaced."""
+    known = os.fstat(descriptor)
+    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
 
 
 def parsed_from(source: ByteSource, parse: Callable[[ByteSource], Result]) -> Result:

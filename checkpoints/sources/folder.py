@@ -74,11 +74,14 @@ _DECIDING = re.compile(rf"heads?$|^head_dim$|^model_type$|{_ROTATION.pattern}|^l
 
 
 def dangling_links(path: Place) -> tuple[str, ...]:
-    """What to say of links in a folder that lead nowhere: what was there is not looked at, and not silently."""
+    """What to say of links in a folder that lead nowhere, of pipes and devices: they are left out, and not silently."""
     if not isinstance(path, Path):  # a store has none
         return ()
-    names = sorted(entry.name for entry in path.iterdir() if entry.is_symlink() and not entry.exists())
-    return (f"left out, links to something that is not there (any more): {abridged(names)}",) if names else ()
+    others = [entry for entry in sorted(path.iterdir()) if not entry.is_file() and not entry.is_dir()]
+    links = [entry.name for entry in others if entry.is_symlink() and not entry.exists()]
+    pipes = [entry.name for entry in others if entry.name not in links]
+    said = [f"left out, links to something that is not there (any more): {abridged(links)}"] if links else []
+    return (*said, *([f"left out, neither files nor folders: {abridged(pipes)}"] if pipes else ()))
 
 
 def opener(path: Place) -> partial[Checkpoint]:

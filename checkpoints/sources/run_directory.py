@@ -51,7 +51,7 @@ def described(path: Place, description: Mapping[str, Any], files: Mapping[int, P
 
 def read_metrics(file: Place) -> pd.DataFrame:
     """Scalars by step: one row per step, one column per scalar. A last line cut short is left out."""
-    return metrics_table((scalars.pop("step"), scalars) for _, scalars in metric_lines(file))
+    return metrics_table(((scalars.pop("step"), scalars) for _, scalars in metric_lines(file)), file)
 
 
 def metric_lines(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:

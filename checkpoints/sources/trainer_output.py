@@ -67,7 +67,7 @@ def read_metrics(path: Place, folders: list[Place]) -> pd.DataFrame:
             if not isinstance(history, list):
                 raise ValueError(f"{folder / STATE_FILE}: log_history is no list of what was logged")
             if history:
-                return metrics_table(_logged(entry, folder / STATE_FILE) for entry in history)
+                return metrics_table((_logged(entry, folder / STATE_FILE) for entry in history), folder / STATE_FILE)
     return metrics_beside(path, "step")()
 
 

@@ -28,6 +28,7 @@ OPTIONAL = ("stage", "tower")
 _ORDER = ["run", "step", "stage", "tower", *COLUMNS[2:]]
 _KEY = b"checkpoint-probes"
 _REASONS = 5
+_SMALL = 5_000_000  # rows that a table may have however small its file is
 _TO_DRAW = (
     "<p>To draw it: <code>probes.plot.heads(table)</code> (all heads as a map), <code>probes.plot.curves(table)</code> "
     "(chosen heads over all others), <code>probes.plot.compare(table)</code> (several runs)</p>"
@@ -136,16 +137,22 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 def read_arrow(path: str | Path, *, keep_attrs: bool = False) -> pa.Table:
     """The same as Arrow has it, by default without the attrs."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    if not Path(path).is_file():
+        raise ValueError(f"{path} is not a parquet file")
     try:
-        content = pq.read_table(path, page_checksum_verification=True)
-        names = content.column_names
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist") from None
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            names, rows = file.schema_arrow.names, file.metadata.num_rows
+            missing = [name for name in COLUMNS if name not in names]
+            is_plausible = rows <= _SMALL + 4 * Path(path).stat().st_size
+            content = file.read(columns_of(names)) if not missing and is_plausible else None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"{path} is not a parquet file, or damaged: {str(error)[:300]}") from None
-    missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise ValueError(f"{path} is not a table of probes: it lacks {', '.join(missing)}")
+    if content is None:
+        raise ValueError(f"{path} says that it has {rows} rows, far more than a file of its size should")
     content = content.select(columns_of(names))
     return content if keep_attrs else content.replace_schema_metadata(None)
 

@@ -47,7 +47,7 @@ class Metrics:
             self.latest[name] = step, value
             if name not in self.curves:
                 self.curves[name] = Curve()
-                self.main = min(self.curves, key=_rank)
+                self.main = name if self.main is None else min(self.main, name, key=_rank)
             self.curves[name].add(step, value)
         if self.main is not None and self.main in scalars and role(self.main) in ("loss", "score"):
             self._detect(self.main, step, scalars[self.main])

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from checkpoints.remote_path import Place
+from checkpoints.run import SMALL_TABLE, SPARSEST, require_dense
 from checkpoints.sources.metrics.tables import NoStepsError, as_metrics, joined
 from checkpoints.sources.metrics.tensorboard import read_events
 
@@ -35,6 +36,8 @@ def _read(source: Metrics, unit: str) -> pd.DataFrame:
     path = Path(source) if isinstance(source, str) else source
     if not path.exists():
         raise FileNotFoundError(f"metrics: {path} does not exist")
+    if not path.is_dir() and not path.is_file():
+        raise ValueError(f"metrics: {path} is neither a file nor a folder")
     if path.is_dir() or "tfevents" in path.name:
         files = event_files(path) if path.is_dir() else [path]
         if not files:
@@ -52,28 +55,35 @@ def _read(source: Metrics, unit: str) -> pd.DataFrame:
 
 def event_files(folder: Place) -> list[Place]:
     """The event files in a folder, the earliest first: their names begin with the time."""
-    return sorted(folder.glob(EVENT_FILES), key=lambda file: file.name)
+    return sorted((file for file in folder.glob(EVENT_FILES) if file.is_file()), key=lambda file: file.name)
 
 
 def table_in(path: Place) -> pd.DataFrame:
     """A file as a table of whatever is in it."""
     if path.suffix in (".csv", ".tsv"):
+        whole, between = _whole_lines(path), "\t" if path.suffix == ".tsv" else ","
+        lines, fields = whole.count(b"\n"), whole.count(between.encode())
+        require_dense(lines, whole.partition(b"\n")[0].count(between.encode()) + 1, lines + fields, str(path))
         try:
-            content, between = io.BytesIO(_whole_lines(path)), "\t" if path.suffix == ".tsv" else ","
             with warnings.catch_warnings():  # rows longer than the header would be moved by a column, or cut
                 warnings.simplefilter("error", pd.errors.ParserWarning)
-                return pd.read_csv(content, sep=between, low_memory=False, index_col=False)
+                return pd.read_csv(io.BytesIO(whole), sep=between, low_memory=False, index_col=False)
         except (ValueError, pd.errors.ParserWarning) as error:
             raise ValueError(f"{path} is not a table: {str(error)[:300]}") from None
     if path.suffix in (".jsonl", ".ndjson"):
-        return pd.DataFrame(_lines(path))
+        return _table_of(_lines(path), path)
     if path.suffix == ".json":
-        return pd.DataFrame(_rows(path))
+        return _table_of(_rows(path), path)
     if path.suffix == ".parquet":
         return _parquet(path)
     raise ValueError(
         f"metrics: {path} has none of the endings {', '.join(ENDINGS)}, and is no event file of TensorBoard"
     )
+
+
+def _table_of(rows: list[dict[str, Any]], path: Place) -> pd.DataFrame:
+    require_dense(len(rows), len({name for row in rows for name in row}), sum(map(len, rows)), str(path))
+    return pd.DataFrame(rows)
 
 
 def _whole_lines(path: Place) -> bytes:
@@ -95,9 +105,16 @@ def _parquet(path: Place) -> pd.DataFrame:
 
     try:
         with path.open("rb") as file:
-            return pq.read_table(file, page_checksum_verification=True).to_pandas()
+            table = pq.ParquetFile(file, page_checksum_verification=True)
+            size = file.seek(0, io.SEEK_END)
+            rows, names = table.metadata.num_rows, table.schema_arrow.names
+            if rows * len(names) < SMALL_TABLE + SPARSEST * size:
+                return table.read().to_pandas()
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a table: {str(error)[:200]}. Copy it again") from None
+    raise ValueError(
+        f"{path} says that it has {rows} rows of {len(names)} names, far more than its {size} bytes can hold"
+    )
 
 
 def _lines(path: Place) -> list[dict[str, Any]]:

@@ -94,6 +94,8 @@ def _by_step(table: pd.DataFrame, label: str, unit: str) -> pd.DataFrame:
 
 def _as_numbers(values: pd.Series | pd.Index) -> np.ndarray:
     """What can be read as a number, NaN for the rest."""
+    if values.dtype.kind in "fiu" and isinstance(values.dtype, np.dtype):
+        return values.to_numpy(dtype=np.float64)
     try:
         return np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
     except (OverflowError, TypeError):  # a whole number beyond all floats, a list or a table among them
@@ -132,8 +134,8 @@ def _numbers(table: pd.DataFrame, label: str) -> pd.DataFrame:
     for name in table.columns:
         values = pd.Series(table[name])
         numbers = _as_numbers(values)
-        is_text = values.notna().to_numpy() & np.isnan(numbers) & (values.astype(str).str.lower() != "nan").to_numpy()
-        if is_text.any():
+        unread = values.to_numpy()[np.isnan(numbers)] if values.dtype.kind not in "fiu" else ()
+        if any(not pd.isna(value) and str(value).lower() != "nan" for value in unread):
             others.append(str(name))
         elif not np.isnan(numbers).all():
             found[str(name)] = numbers

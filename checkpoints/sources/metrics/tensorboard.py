@@ -45,7 +45,8 @@ def read_events(files: list[Place]) -> pd.DataFrame:
                     stacklevel=2,
                 )
             found[tag] = kept | values
-    return metrics_table((step, {tag: value}) for tag, values in found.items() for step, value in values.items())
+    rows = ((step, {tag: value}) for tag, values in found.items() for step, value in values.items())
+    return metrics_table(rows, files[0] if len(files) == 1 else files[0].parent)
 
 
 def scalars(file: Place) -> Iterator[tuple[int, str, float]]:
