@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 import probes
-from probes.events.bursts import _shifted
 from probes.events.findings import NO_CALIBRATION, adjusted
 from probes.events.noise import measure_noise
 from probes.events.panels import read_panels
 from probes.events.planted import KINDS, SCHEDULES, autoregressive, planted_panel, smooth_panel
+from probes.events.speeds import shifted
 
 
 def burst(seed=0, **kwargs):
@@ -55,7 +55,7 @@ def test_says_nothing_of_single_steps_on_few_uniform_checkpoints(seeds):
 def test_a_shifted_series_holds_its_own_step_once_at_most():
     speeds = np.zeros((20, 12), dtype=np.float32)
     speeds[2, 0] = 1.0  # near the end, where a mirror would show it twice
-    panels = _shifted(speeds, 200, np.random.default_rng(0))
+    panels = shifted(speeds, 200, np.random.default_rng(0))
     assert panels[1:, :, 0].sum(1).max() == 1
     np.testing.assert_array_equal(panels[0], speeds)
 

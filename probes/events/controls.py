@@ -1,8 +1,9 @@
 """Several runs: what is the schedule of the checkpoints, and what controls do too.
 
 schedule   three runs or more, half of all or more, show the same probe of the same circuit at the same step (within
-           .05 in ln(step)) although a metric that changes much in all of them does so at steps that differ, and no
-           metric changes at that step: the training is not what they have in common
+           .05 in ln(step)) although a metric that changes much in all of them, in the same direction, does so at steps
+           that differ, and no metric changes at that step: the training is not what they have in common. As many runs
+           as meet by chance, with as many findings as they have, are not enough
 shared     some control shows the same probe of the same circuit, or the same metric, in the same direction,
            within a factor of 1.5 in the step, at least half as strongly
 """
@@ -26,6 +27,9 @@ MUCH = 0.5
 """Strength of the change of a metric by which it is told when a run learns."""
 
 FEWEST_RUNS = 3
+
+BY_CHANCE = 0.05
+"""Of a panel: how many such meetings may be expected where every run has its findings anywhere, for one to count."""
 
 NEAR, AS_LARGE = np.log(1.5), 0.5
 
@@ -52,9 +56,12 @@ def as_tables(tables: Tables, what: str) -> dict[str, pd.DataFrame]:
 
 
 def schedule_steps(
-    by_run: Mapping[str, Sequence[Sequence[Finding]]],
+    by_run: Mapping[str, Sequence[Sequence[Finding]]], searched: Mapping[str, Sequence[tuple[float, float]]]
 ) -> tuple[dict[str, set[tuple[str, float]]], list[str]]:
-    """The (name, step) of findings that are the schedule's, by run, and a sentence for each."""
+    """The (name, step) of findings that are the schedule's, by run, and a sentence for each.
+
+    searched has the stretches of steps in which a panel could be looked at, by its name.
+    """
     if len(by_run) < 2:
         return {}, []
     if len(by_run) < FEWEST_RUNS:
@@ -65,9 +72,13 @@ def schedule_steps(
     notes = []
     for name in sorted(names):
         at = [(run, one) for run, findings in flat.items() for one in findings if one.name == name]
+        each = [sum(run == other for other, _ in at) for run in flat]
+        length = sum(np.log(high / max(low, 1)) for low, high in searched.get(name, []))
         for cluster in _clusters(at):
             runs = {run: flat[run] for run, _ in cluster}
             if len(runs) < max(FEWEST_RUNS, len(by_run) / 2) or _has_metric(cluster[0][1].step, runs):
+                continue
+            if meetings_by_chance(each, len(runs), SAME_STEP / max(length, SAME_STEP)) > BY_CHANCE:
                 continue
             learned = _learned(runs)
             if learned is not None:
@@ -81,6 +92,19 @@ def schedule_steps(
     return found, notes
 
 
+def meetings_by_chance(findings: Sequence[int], runs: int, share: float) -> float:
+    """How often so many runs meet within this share of what was searched, each having its findings anywhere in it."""
+    expected = 0.0
+    for first, count in enumerate(findings):
+        met = np.array([1.0])  # how likely 0, 1, 2 ... of the other runs follow at once
+        for other, their in enumerate(findings):
+            if other != first:
+                once = 1 - (1 - share) ** their
+                met = np.convolve(met, [1 - once, once])
+        expected += count * float(met[runs - 1 :].sum())
+    return expected
+
+
 def _has_metric(step: float, runs: Mapping[str, Sequence[Finding]]) -> bool:
     """Whether in half of these runs a metric changes at this step."""
     near = [
@@ -92,17 +116,17 @@ def _has_metric(step: float, runs: Mapping[str, Sequence[Finding]]) -> bool:
 
 def _learned(runs: Mapping[str, Sequence[Finding]]) -> tuple[str, float, float] | None:
     """The metric by which these runs learn at the most different steps, and the first and last of these steps."""
-    by_metric: dict[str, list[float]] = {}
+    changes: dict[tuple[str, str], list[float]] = {}
     for findings in runs.values():
-        for name in {one.name for one in findings if one.circuit is None}:
-            largest = max((one for one in findings if one.name == name), key=lambda one: one.strength)
-            if largest.strength >= MUCH:
-                by_metric.setdefault(name, []).append(largest.step)
-    spreads = {name: float(np.ptp(np.log(steps))) for name, steps in by_metric.items() if len(steps) == len(runs)}
-    widest = max(spreads, key=lambda name: spreads[name], default=None)
+        much = [one for one in findings if one.circuit is None and one.strength >= MUCH]
+        for name, direction in {(one.name, one.direction) for one in much}:
+            alike = [one for one in much if (one.name, one.direction) == (name, direction)]
+            changes.setdefault((name, direction), []).append(max(alike, key=lambda one: one.strength).step)
+    spreads = {change: float(np.ptp(np.log(steps))) for change, steps in changes.items() if len(steps) == len(runs)}
+    widest = max(spreads, key=lambda change: spreads[change], default=None)
     if widest is None or spreads[widest] <= DIFFERENT:
         return None
-    return widest, min(by_metric[widest]), max(by_metric[widest])
+    return widest[0], min(changes[widest]), max(changes[widest])
 
 
 def _clusters(at: list[tuple[str, Finding]]) -> list[list[tuple[str, Finding]]]:

@@ -8,18 +8,14 @@ checkpoints and is left out; with controls, what these do too is marked as share
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from probes.events.controls import Tables, as_tables, compared, is_shared, schedule_steps
 from probes.events.event_table import Event, Search, as_event_table
-from probes.events.findings import Finding, in_metrics, in_weights
+from probes.events.findings import Finding, at_once, in_metrics, in_weights
 from probes.events.panels import Panel, head_called, read_panels
 
 Metrics = pd.DataFrame | Mapping[str, pd.DataFrame]
-
-CLOSE = 0.1
-"""In ln(step): findings at most this far apart are one event, as are those of which one lies in the other's stretch."""
 
 SEED = 0
 
@@ -47,7 +43,8 @@ def find_events(
                     fastest, each for itself, first; among them at most a tenth is expected to be wrong
     strength        change as a share of the range of the whole run, median over the members
     p_value         how often a panel in which nothing happens shows as much, anywhere
-    q_value         the same among all panels that were searched (Benjamini & Hochberg), metrics for themselves
+    q_value         the same among all panels that were searched, of which those count for it that show something at the
+                    same time (Benjamini & Hochberg); metrics for themselves
     rests_on        the row of `probes.series.calibration` that says how often this is right on records like this one
     together_with   other probes and metrics that show something at the same time
     shared_with_controls   whether controls do the same: none of its metrics is the run's alone, and of all that takes
@@ -82,7 +79,10 @@ def find_events(
     searches = {name: _search(name, one, logged.get(name), alpha) for name, one in {**runs, **others}.items()}
     notes: list[str] = []
     found = {name: searches[name].events for name in runs}
-    schedule, said = schedule_steps({name: [e.findings for e in events] for name, events in found.items()})
+    schedule, said = schedule_steps(
+        {name: [e.findings for e in events] for name, events in found.items()},
+        {panel: where for name in runs for panel, where in searches[name].searched.items()},
+    )
     notes += said
     rows = []
     for name, events in found.items():
@@ -136,15 +136,10 @@ def _joined(findings: list[Finding]) -> list[Event]:
     events = []
     while left:
         first = left[0]
-        near = [one for one in left if one is first or _at_once(first, one)]
+        near = [one for one in left if one is first or at_once(first, one)]
         events.append(Event(tuple(near)))
         left = [one for one in left if all(one is not other for other in near)]
     return sorted(events, key=lambda event: event.named_after.step)
-
-
-def _at_once(first: Finding, other: Finding) -> bool:
-    inside = first.low <= other.step <= first.high or other.low <= first.step <= other.high
-    return first.stage == other.stage and (inside or bool(abs(np.log(other.step / first.step)) <= CLOSE))
 
 
 def _all(events: Sequence[Event]) -> list[Finding]:

@@ -26,6 +26,10 @@ MEMBERS_Q = 0.07
 """False-discovery rate of the heads that take part, below the tenth that is promised: the place was chosen where heads
 were fast, which helps those that only seem so."""
 
+CLOSE = 0.1
+"""In ln(step): findings at most this far apart are at the same time, as are those of which one lies in the other's
+stretch."""
+
 COMES_BACK = 0.5
 """Share of the change that is left after it, below which it was a dip or a spike."""
 
@@ -161,14 +165,24 @@ def calibration_row(what: str, steps: np.ndarray, rho: float | None) -> str:
     return NO_CALIBRATION if row is None else row.id
 
 
+def at_once(one: Finding, other: Finding) -> bool:
+    """Whether two findings are at the same time: one lies in the other's stretch, or they are next to each other."""
+    inside = one.low <= other.step <= one.high or other.low <= one.step <= other.high
+    return one.stage == other.stage and (inside or bool(abs(np.log(other.step / one.step)) <= CLOSE))
+
+
 def _with_q_values(by_test: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """A later finding of the same test has the q-value that its own p-value would have."""
-    best = [min((one.p_value for one in found), default=1.0) for found in by_test]
+    """With the q-value of each among all tests, of which those count that show something at the same time.
+
+    What they show at another time does not: beside a large event that every probe shows, a second finding of one probe
+    would have a q-value no larger than its p-value, and of many probes one finds something by chance.
+    """
     everything = []
     for number, found in enumerate(by_test):
         for one in found:
-            q = adjusted([*best[:number], one.p_value, *best[number + 1 :]])[number]
-            everything.append(replace(one, q_value=float(q)))
+            there = [min((o.p_value for o in other if at_once(one, o)), default=1.0) for other in by_test]
+            there[number] = one.p_value
+            everything.append(replace(one, q_value=float(adjusted(there)[number])))
     return everything
 
 

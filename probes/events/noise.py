@@ -1,6 +1,6 @@
 """Panels in which nothing happens, made from one in which something may.
 
-A smooth curve for each series, and around it noise that is as large, as autocorrelated, as uneven over time and as
+A smooth curve for each series (`taken_out`), and around it noise that is as large, as autocorrelated, as uneven over time and as
 shared between the series as that of the panel itself:
 
     s_m   value at a checkpoint minus the straight line between those m before and m after it, m = 1, 2, 4: hardly
@@ -23,7 +23,7 @@ is faster than both of its sides by more than a smooth curve is (`Noise.is_resol
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int64
 
 LAGS = (1, 2, 4)
 
@@ -41,9 +41,6 @@ CLIPPED = 4.0
 
 RESOLVED = 6.0
 """Growth of s_m^2 from m = 1 to 2 from which on a panel is a curve without noise."""
-
-INNER_KNOTS = 2
-"""Of the smooth curve, a cubic spline over the mean of rank and scaled ln(step)."""
 
 Panel = Float64[np.ndarray, "times series"]
 
@@ -63,15 +60,19 @@ class Noise:
     is_resolved: bool
 
 
-def measure_noise(x: Float64[np.ndarray, " times"], panel: Panel) -> Noise:
-    """The noise of a panel at these ln(step)."""
+def measure_noise(
+    x: Float64[np.ndarray, " times"], panel: Panel, counts: Bool[np.ndarray, " times"] | None = None
+) -> Noise:
+    """The noise of a panel at these ln(step), from the times that count: all, or those at which no event was taken out."""
     n = len(x)
-    lags = [m for m in LAGS if n >= 4 * m + 6]
-    found = {m: _from_line(x, panel, m) for m in lags}
+    counts = np.ones(n, dtype=bool) if counts is None else counts
+    at = {m: _whole(counts, m) for m in LAGS}  # the times at which s_m touches nothing that does not count
+    lags = [m for m in LAGS if len(at[m]) >= 2 * m + 6] or [1]
+    found = {m: _from_line(x, panel, m)[at[m] - m] for m in lags}
     by_lag = [np.median(np.abs(s), axis=0) / NORMAL_MEDIAN / np.sqrt(m / 2) for m, s in found.items()]
     size = np.maximum(np.max(by_lag, axis=0), 1e-9 * np.ptp(panel, axis=0) + 1e-300)
-    over_time = _over_time(n, {m: s / size / np.sqrt(m / 2) for m, s in found.items()})
-    scaled = {m: s / (size * over_time[m : n - m, None]) for m, s in found.items()}
+    over_time = _over_time(n, {m: (at[m], s / size / np.sqrt(m / 2)) for m, s in found.items()})
+    scaled = {m: s / (size * over_time[at[m], None]) for m, s in found.items()}
     energy = {m: float(np.median(s**2) / MEDIAN_SQUARE) for m, s in scaled.items()}
     by_time = np.clip(scaled[1] ** 2, 0, 9).mean(1)
     doubt = 2 * by_time.std() / max(by_time.mean(), 1e-12) / np.sqrt(len(by_time))
@@ -86,29 +87,17 @@ def measure_noise(x: Float64[np.ndarray, " times"], panel: Panel) -> Noise:
     return Noise(size * amplitude, over_time, rho, differences, _alone(differences), is_resolved)
 
 
-def smooth_part(x: Float64[np.ndarray, " times"], panel: Panel) -> Panel:
-    """The least-squares spline of each series."""
-    from scipy.interpolate import BSpline  # slow to import, and importing probes must be quick
-
-    rank, scaled = np.linspace(0, 1, len(x)), (x - x[0]) / (x[-1] - x[0])
-    knots = np.r_[[0.0] * 4, np.arange(1, INNER_KNOTS + 1) / (INNER_KNOTS + 1), [1.0] * 4]
-    design = BSpline.design_matrix(np.clip((rank + scaled) / 2, 0, 1 - 1e-9), knots, 3).toarray()
-    basis, _ = np.linalg.qr(design)
-    return basis @ (basis.T @ panel)
-
-
 def panels_like(
-    x: Float64[np.ndarray, " times"], panel: Panel, noise: Noise, count: int, rng: np.random.Generator
+    smooth: Panel, noise: Noise, count: int, rng: np.random.Generator
 ) -> Float64[np.ndarray, "count times series"]:
-    """So many panels with the smooth part of this one and such noise, in which nothing happens."""
+    """So many panels with this smooth part and such noise, in which nothing happens."""
     from scipy.signal import lfilter
 
-    smooth = smooth_part(x, panel)
-    n, m = len(x), len(noise.differences)
+    n, m = len(smooth), len(noise.differences)
     mixtures = rng.standard_normal((count, n, m)) / np.sqrt(m)
     shocks = np.sqrt(1 - noise.alone) * (mixtures @ noise.differences)
     if noise.alone > 0:
-        shocks += np.sqrt(noise.alone) * rng.standard_normal((count, *panel.shape))
+        shocks += np.sqrt(noise.alone) * rng.standard_normal((count, *smooth.shape))
     shocks[:, 0] /= np.sqrt(1 - noise.rho**2)
     shocks *= noise.over_time[:, None] * noise.size
     return smooth + np.asarray(lfilter([1.0], [1.0, -noise.rho], shocks, axis=1))
@@ -137,14 +126,23 @@ def _from_line(x: Float64[np.ndarray, " times"], panel: Panel, m: int) -> Float6
     return panel[m:-m] - share * panel[: -2 * m] - (1 - share) * panel[2 * m :]
 
 
-def _over_time(n: int, scaled: dict[int, np.ndarray]) -> Float64[np.ndarray, " times"]:
+def _whole(counts: Bool[np.ndarray, " times"], m: int) -> Int64[np.ndarray, " inner"]:
+    """The times from m before to m after which all count."""
+    before = np.r_[0, np.cumsum(~counts)]
+    at = np.arange(m, len(counts) - m)
+    return at[before[at + m + 1] == before[at - m]]
+
+
+def _over_time(
+    n: int, scaled: dict[int, tuple[Int64[np.ndarray, " inner"], np.ndarray]]
+) -> Float64[np.ndarray, " times"]:
     """How the noise of all series together changes over time: a running median, shrunk by what chance would make."""
     from scipy.ndimage import median_filter
 
     logs = []
-    for m, s in scaled.items():
+    for at, s in scaled.values():
         typical = np.log(np.median(np.abs(s), axis=1) + 1e-6)
-        logs.append(np.pad(typical, m, mode="edge"))
+        logs.append(np.interp(np.arange(n), at, typical))
     raw, size = np.mean(logs, axis=0), max(9, (n // 4) | 1)
     level = median_filter(raw, size=size, mode="nearest")
     chance = 3.0 * np.var(raw - level) / size
