@@ -1,4 +1,4 @@
-"""What find_events says of heads and steps beside a real event: `python -m benchmarks.beside [COUNT [SEED [HEADS...]]]`.
+"""What find_events says of heads and steps beside a real event: `python -m benchmarks.beside [COUNT [SEED [HEADS]]]`.
 
 A panel of 4, 16 or 144 heads, all of which drift smoothly, each in its own way, under noise. Some of them (one to half)
 also take one step, all at the same time, by 6 to 300 standard deviations of the noise: between two checkpoints, or over

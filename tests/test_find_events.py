@@ -5,11 +5,13 @@ import pandas as pd
 import pytest
 
 import probes
-from probes.events.findings import NO_CALIBRATION, adjusted
+from probes.events.findings import NO_CALIBRATION, Finding, _with_q_values, adjusted
 from probes.events.noise import measure_noise
 from probes.events.panels import read_panels
 from probes.events.planted import KINDS, SCHEDULES, autoregressive, planted_panel, smooth_panel
 from probes.events.speeds import shifted
+from probes.events.taken_out import Stretch, outside, take_out
+from tests.report_pages import HAPPENS, write_run
 
 
 def burst(seed=0, **kwargs):
@@ -148,6 +150,38 @@ def test_many_panels_cost_power_and_are_counted():
 
 def test_benjamini_and_hochberg_by_hand():
     np.testing.assert_allclose(adjusted([0.01, 0.5, 0.02, 0.03]), [0.04, 0.5, 0.04, 0.04])
+
+
+def test_says_nothing_of_heads_and_steps_beside_a_real_event(tmp_path):
+    run = write_run(tmp_path / "run", metrics=False)  # only layer 1 gains something, around one step
+    found = probes.find_events(probes.measure(run, probes=["norm", "effective_rank"])).attrs["findings"]
+    assert sorted(found["name"]) == ["ov.effective_rank", "ov.norm", "qk.effective_rank", "qk.norm"]
+    assert (np.abs(np.log(found["step"] / HAPPENS)) < 0.2).all()
+    assert {name for names in found["members"] for name in names} == {"1.0", "1.1"}
+
+
+def test_what_is_left_without_an_event_is_the_curve_and_the_noise_that_it_was_planted_into():
+    x, rng = np.linspace(0, 8, 60), np.random.default_rng(0)
+    nothing = np.sin(x / 3)[:, None] + 0.01 * rng.standard_normal((60, 5))
+    planted = nothing + np.outer(1 / (1 + np.exp(-(x - 4) / 0.1)), [0, 1, -1, 30, 300])
+    stretch = Stretch(3.0, 5.0)
+    left, smooth = take_out(x, planted, [stretch])
+    free = outside(x, [stretch])
+    both = free[1:] & free[:-1]  # where it is, after the event, is anybody's guess; how fast it goes is not
+    np.testing.assert_allclose(np.diff(left, axis=0)[both], np.diff(nothing, axis=0)[both], atol=0.01)  # tails of 300
+    slope = np.diff(np.sin(x / 3))[both, None]
+    np.testing.assert_allclose(np.diff(smooth, axis=0)[both] - slope, 0, atol=0.01)  # the size of the noise
+    assert np.abs(left - smooth).max() < 0.05
+    assert np.abs(np.diff(take_out(x, planted)[1], axis=0)[both] - slope)[:, 4].max() > 1  # of the curve of all of it
+
+
+def test_a_second_finding_of_one_panel_is_one_among_all_panels():
+    def found(name, step, p):
+        return Finding("run", name, step, step, step, "stage", "rise", 1.0, p, np.nan, "", circuit="ov")
+
+    by_panel = [[found("a", 1000, 1e-9), found("a", 100, 0.005)], [found("b", 1000, 1e-6)], [found("c", 1010, 0.01)]]
+    q_values = {(one.name, one.step): one.q_value for one in _with_q_values(by_panel)}
+    assert q_values == pytest.approx({("a", 1000): 3e-9, ("a", 100): 0.015, ("b", 1000): 1.5e-6, ("c", 1010): 0.01})
 
 
 def test_what_is_missing_is_left_out_and_said():

@@ -15,6 +15,7 @@ import probes
 from probes.__main__ import app
 from probes.events import searched_circuits
 from probes.events.answer import answer
+from probes.events.controls import meetings_by_chance, schedule_steps
 from probes.events.event_table import Event
 from probes.events.findings import Finding
 from probes.events.planted import autoregressive, planted_panel
@@ -75,6 +76,22 @@ def test_the_same_step_in_runs_that_learn_at_different_ones_is_the_schedule():
     assert any(
         "the schedule of the checkpoints or of the optimizer, not reported" in note for note in events.attrs["notes"]
     )
+
+
+def test_how_often_runs_meet_by_chance():
+    assert meetings_by_chance([1, 1, 1], 3, 0.1) == pytest.approx(3 * 0.1**2)
+    assert meetings_by_chance([2, 1, 0], 2, 0.1) == pytest.approx(2 * 0.1 + 1 * (1 - 0.9**2))
+
+
+def test_runs_with_many_findings_meet_by_chance_and_keep_them():
+    def of(run, often):
+        at = np.geomspace(100, 3000, often) * {"a": 1.0, "b": 1.01, "c": 1.02}[run]
+        metric = Finding(run, "loss", {"a": 5000, "b": 7000, "c": 9000}[run], 1, 1, "cliff", "fall", 1, 0, 0, "")
+        return [[Finding(run, "x", step, 1, 1, "stage", "rise", 1, 0, 0, "", circuit="ov") for step in at], [metric]]
+
+    searched = {"x": [(50.0, 5000.0)]}
+    assert {len(steps) for steps in schedule_steps({run: of(run, 1) for run in "abc"}, searched)[0].values()} == {1}
+    assert schedule_steps({run: of(run, 12) for run in "abc"}, searched) == ({}, [])
 
 
 def test_runs_that_learn_at_the_same_step_keep_their_events():

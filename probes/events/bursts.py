@@ -6,9 +6,9 @@ them, each counted by its speed). How often noise makes one is counted on panels
 which get exactly the same treatment, the given panel being one more among them. Of a panel whose checkpoints resolve it
 without noise, differences below a tenth are none: there a burst is what no smooth curve shows.
 
-Bursts are found one by one. The surest is taken out of the panel (`taken_out`), and what is left is looked at anew, beside
-panels made from what is left; until nothing is sure. Then each is judged again without all of the others, because the
-first of them were found beside panels that still had the others in them.
+Bursts are found one by one. The surest is taken out of the panel (`taken_out`), and what is left is looked at anew,
+beside panels made from what is left; until nothing is sure. Then each is judged again without all of the others,
+because the first of them were found beside panels that still had the others in them.
 
 Where there are a dozen series or more, a second null is put beside the first: each series shifted by an amount of its
 own, up to a quarter of all places. It keeps every step that a series makes, and no two at one time; so that steps of
@@ -120,11 +120,14 @@ def _is_the_same(burst: Burst, other: Burst) -> bool:
 
 def _judged_again(found: list[Burst], look: "_Look") -> list[Burst]:
     """Those that stay when all others are taken out."""
-    kept = list(found)
-    for burst in found[:-1]:  # the last was judged so
-        others = [one.whole for one in kept if one is not burst]
-        again = look.surest(others, lambda at, one=burst: one.whole.low <= at <= one.whole.high)
-        kept = [(again if one is burst else one) for one in kept if one is not burst or again is not None]
+    if len(found) < 2:
+        return found
+    kept, before = found[-1:], found[:-1]  # the last was judged so
+    while before:
+        burst = before.pop()
+        within = burst.whole
+        again = look.surest([one.whole for one in [*kept, *before]], lambda at, w=within: w.low <= at <= w.high)
+        kept += [] if again is None else [again]
     return sorted(kept, key=lambda one: one.p_value)
 
 

@@ -32,6 +32,11 @@ COLUMNS = {
     "headline": "bool",
 }
 
+_TO_DRAW = (
+    "<p>To draw it: <code>probes.plot.events(events)</code>; as a page with all that it rests on: "
+    "<code>probes.report(run, table, events)</code></p>"
+)
+
 
 @dataclass(frozen=True)
 class Event:
@@ -62,6 +67,18 @@ class Event:
         return "before" if one.high < main.low else "after" if one.low > main.high else "cannot be told"
 
 
+class EventTable(pd.DataFrame):
+    """A DataFrame of events that says, where notebooks show it, how it is drawn."""
+
+    @property
+    def _constructor(self) -> "type[EventTable]":
+        return EventTable
+
+    def _repr_html_(self) -> str:
+        said = _TO_DRAW if len(self) and {*COLUMNS} <= {*self.columns} else ""
+        return said + pd.DataFrame(self)._repr_html_()  # pyright: ignore
+
+
 @dataclass(frozen=True)
 class Search:
     """What one run shows, and where it was looked at."""
@@ -78,7 +95,7 @@ def as_event_table(
     events: list[Event], searches: list[Search], alpha: float, notes: list[str], controls: list[str]
 ) -> pd.DataFrame:
     """One row per event, and all else in the attrs."""
-    table = pd.DataFrame([_row(event) for event in events], columns=list(COLUMNS)).astype(COLUMNS)
+    table = EventTable(pd.DataFrame([_row(event) for event in events], columns=list(COLUMNS)).astype(COLUMNS))
     several = len(searches) > 1
     table.attrs["findings"] = _findings(events)
     table.attrs["members"] = _members(events)

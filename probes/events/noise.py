@@ -1,7 +1,7 @@
 """Panels in which nothing happens, made from one in which something may.
 
-A smooth curve for each series (`taken_out`), and around it noise that is as large, as autocorrelated, as uneven over time and as
-shared between the series as that of the panel itself:
+A smooth curve for each series (`taken_out`), and around it noise that is as large, as autocorrelated, as uneven over
+time and as shared between the series as that of the panel itself:
 
     s_m   value at a checkpoint minus the straight line between those m before and m after it, m = 1, 2, 4: hardly
           sees what is smooth, and its medians over time do not see what happens once
@@ -63,7 +63,7 @@ class Noise:
 def measure_noise(
     x: Float64[np.ndarray, " times"], panel: Panel, counts: Bool[np.ndarray, " times"] | None = None
 ) -> Noise:
-    """The noise of a panel at these ln(step), from the times that count: all, or those at which no event was taken out."""
+    """The noise of a panel at these ln(step), from the times that count: all, or those outside of events."""
     n = len(x)
     counts = np.ones(n, dtype=bool) if counts is None else counts
     at = {m: _whole(counts, m) for m in LAGS}  # the times at which s_m touches nothing that does not count

@@ -93,7 +93,7 @@ def reduced_to(speeds: np.ndarray, groups: dict[int, np.ndarray]) -> np.ndarray:
 def share_bursting(
     panel: np.ndarray, windows: Windows, speeds: np.ndarray, groups: dict[int, np.ndarray]
 ) -> Float64[np.ndarray, "judged group"]:
-    """Share of the series, each counted by its speed [judged, series], that are in a burst; groups as in `reduced_to`."""
+    """Share of the series, each counted by its speed [judged, series], that are in a burst, by group."""
     speed = windows.speed @ panel
     here, left, right = speed[windows.judged], windows.left @ speed, windows.right @ speed
     along = here * np.sign(left + right) / (np.maximum(np.abs(left), np.abs(right)) + _TINY)
@@ -111,6 +111,7 @@ def _tenth(series: int) -> int:
 
 
 def judge(reduced: list[np.ndarray], windows: Sequence[Windows], least_spread: float) -> Judged:
+    """The first panel beside all others, from what `reduced_to` makes of them, by width."""
     scores, ratios, maxima = [], [], []
     for speed, one in zip(reduced, windows, strict=True):
         sides = np.maximum(one.left.astype(np.float32) @ speed, one.right.astype(np.float32) @ speed)
