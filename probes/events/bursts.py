@@ -8,7 +8,8 @@ without noise, differences below a tenth are none: there a burst is what no smoo
 
 Bursts are found one by one. The surest is taken out of the panel (`taken_out`), and what is left is looked at anew,
 beside panels made from what is left; until nothing is sure. Then each is judged again without all of the others,
-because the first of them were found beside panels that still had the others in them.
+because the first of them were found beside panels that still had the others in them. Of a panel without noise there is
+none to be mistaken about: all of its bursts are found at once.
 
 Where there are a dozen series or more, a second null is put beside the first: each series shifted by an amount of its
 own, up to a quarter of all places. It keeps every step that a series makes, and no two at one time; so that steps of
@@ -101,9 +102,12 @@ def find_bursts(
     found: list[Burst] = []
     for _ in range(MOST_ROUNDS):
         taken = [one.whole for one in found]
-        burst = look.surest(taken, lambda at, taken=taken: not any(one.low <= at <= one.high for one in taken))
-        if burst is None:
+        sure = look.sure(taken, lambda at, taken=taken: not any(one.low <= at <= one.high for one in taken))
+        if not sure:
             break
+        burst = sure[0]
+        if burst.is_resolved and not found:
+            return sure
         near = next((k for k, one in enumerate(found) if _is_the_same(burst, one)), None)
         if near is None:
             found.append(burst)
@@ -126,8 +130,7 @@ def _judged_again(found: list[Burst], look: "_Look") -> list[Burst]:
     while before:
         burst = before.pop()
         within = burst.whole
-        again = look.surest([one.whole for one in [*kept, *before]], lambda at, w=within: w.low <= at <= w.high)
-        kept += [] if again is None else [again]
+        kept += look.sure([one.whole for one in [*kept, *before]], lambda at, w=within: w.low <= at <= w.high)[:1]
     return sorted(kept, key=lambda one: one.p_value)
 
 
@@ -143,11 +146,11 @@ class _Look:
     panels: int
     rng: np.random.Generator
 
-    def surest(self, without: Sequence[Stretch], where: Callable[[float], bool] | None = None) -> Burst | None:
-        """The surest burst with p <= alpha when these stretches are taken out; only at some places, if that is said."""
+    def sure(self, without: Sequence[Stretch], where: Callable[[float], bool]) -> list[Burst]:
+        """Bursts with p <= alpha at these places when these stretches are taken out, the surest first."""
         counts = outside(self.x, without)
         if counts.sum() < FEWEST_LEFT:
-            return None
+            return []
         panel, smooth = take_out(self.x, self.panel, without)
         noise = measure_noise(self.x, panel, counts)
         nothing = panels_like(smooth, noise, self.panels, self.rng)
@@ -164,12 +167,10 @@ class _Look:
             apart = [reduced_to(shifted(s[0], self.panels, self.rng), self.groups) for s in speeds]
             beside = judge(apart, self.windows, least)
             found = [replace(one, p_value=max(one.p_value, beside.p_value(self._nearby(beside, one)))) for one in found]
-        sure = next((one for one in found if one.p_value <= self.alpha), None)
-        return sure if sure is None else self._with_series(sure, panel, speeds, is_resolved=noise.is_resolved)
+        sure = [one for one in found if one.p_value <= self.alpha]
+        return [self._with_series(one, panel, speeds, is_resolved=noise.is_resolved) for one in sure]
 
-    def _candidates(
-        self, judged: Judged, bursting: list[np.ndarray], where: Callable[[float], bool] | None
-    ) -> list[Burst]:
+    def _candidates(self, judged: Judged, bursting: list[np.ndarray], where: Callable[[float], bool]) -> list[Burst]:
         """Bursts by falling score, without those that a surer one explains."""
         numbers, none = [*self.groups, -2], np.empty(0)
         cells = [
@@ -184,9 +185,7 @@ class _Look:
                 break
             one = self.windows[width]
             at = float(one.judged_at[place])
-            if any(abs(at - burst.at) < APART * max(one.width, burst.width) for burst in found):
-                continue
-            if where is not None and not where(at):
+            if not where(at) or any(abs(at - burst.at) < APART * max(one.width, burst.width) for burst in found):
                 continue
             speed, ratio = judged.reduced[width][:, group], float(judged.ratios[width][place, group])
             low, high = _stretch(speed, one, place)
