@@ -9,7 +9,9 @@ from itertools import pairwise
 from math import ceil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import probes
 from probes.monitor.budget import Budget
@@ -107,6 +109,48 @@ def test_what_the_least_costs_is_said_when_it_is_known_how_long_an_update_takes(
 def monkeypatched_cost(monitor, seconds):
     monitor.budget._lately["measurement"] = deque([seconds])
     yield
+
+
+def test_cheap_probes_are_measured_first_and_the_table_says_which_were_left_out():
+    dear = probes.Probe.of_matrix("dear", lambda matrix: float(sum(np.linalg.norm(matrix) for _ in range(200))))
+    model = small_gpt2.model()
+    with probes.Monitor(model, probes=["norm", "effective_rank", dear], budget=1e-5) as monitor:
+        for _ in range(60):
+            monitor.step(loss=1.0)
+    kind = "measurement of dear"
+    assert monitor._measuring.costs.base == "current"  # what the two of the catalogue read
+    assert monitor.budget.cost[kind] > 0
+    rows = monitor.table.groupby(["probe", "step"])["why_missing"].agg(lambda why: why.notna().any()).unstack()
+    steps = set(rows.columns[~rows.loc["dear"]])
+    assert steps >= {0, 1, 4, 60}  # once per factor of four, and at the end
+    assert len(steps) <= 8
+    assert not rows.drop("dear").any(axis=None)
+    assert rows.shape[1] >= 12
+    why = set(monitor.table.loc[lambda t: t["probe"].eq("dear") & t["why_missing"].notna(), "why_missing"])
+    assert why == {"left out at this step, to stay within the budget"}
+    assert monitor.budget.left_out[kind] == rows.loc["dear"].sum()
+
+
+def test_the_last_look_is_made_whatever_the_budget_says(caplog):
+    noise = np.random.default_rng(0).normal(0, 0.02, 500).tolist()
+    with caplog.at_level(logging.WARNING), probes.Monitor(small_gpt2.model(), probes=["norm"], budget=1e-9) as monitor:
+        monitor.budget.note("look at a series", 10.0, 400)  # so that none is due by the floor
+        for step, value in enumerate(noise):
+            monitor.step(loss=3.0 - (step >= 400) + value)
+        assert not monitor.detected
+    assert [(event.kind, event.detected_at) for event in monitor.detected] == [("cliff", 500)]
+    assert "was looked at once more at the end" in caplog.text
+
+
+def test_a_quiet_step_keeps_what_the_scalars_were_then():
+    monitor = probes.Monitor(small_gpt2.model(), probes=["norm"], schedule=[0], checkpoints=False)
+    loss = torch.zeros(())
+    for _ in range(60):
+        monitor.step(loss=loss)
+        loss += 1
+    assert monitor._quiet.until > 60  # none of the last ones was anything else
+    monitor.close()
+    assert monitor.series("loss").tolist() == list(range(60))
 
 
 @pytest.mark.parametrize(

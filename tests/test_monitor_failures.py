@@ -51,7 +51,7 @@ def test_a_lost_sink_loses_its_rows_and_nothing_else(caplog):
 def test_an_error_in_the_monitor_is_reported_once_and_never_reaches_the_training(caplog, monkeypatch):
     training = Training(steps=20)
     with caplog.at_level(logging.WARNING), probes.Monitor(training.model, budget=1.0) as monitor:
-        monkeypatch.setattr(monitor._measurement, "measure", lambda step: 1 / 0)
+        monkeypatch.setattr(monitor._measurement, "measure", lambda step, only: 1 / 0)
         monkeypatch.setattr(monitor, "on_event", lambda event: [][0])
         for _, loss in training:
             monitor.step(loss=loss)

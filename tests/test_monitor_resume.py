@@ -95,6 +95,22 @@ def test_scalars_that_were_lost_with_the_process_are_said(tmp_path, caplog):
     assert "has scalars up to step 49, and training goes on at step 60" in caplog.text
 
 
+def test_a_kill_costs_a_hundredth_of_the_steps_at_most(tmp_path):
+    monitor = probes.Monitor(small_gpt2.model(), run=tmp_path / "run", **SETTINGS)
+    train(monitor, range(LENGTH))
+    on_disk = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()  # as after a kill: nothing was closed
+    assert LENGTH - 9 <= len(on_disk) < LENGTH
+    monitor.break_off()
+
+
+def test_a_state_is_taken_when_all_sinks_have_written(tmp_path):
+    monitor = probes.Monitor(small_gpt2.model(), sinks=probes.monitor.sinks.CSV(tmp_path / "csv"), **SETTINGS)
+    train(monitor, range(30))
+    monitor.state_dict()
+    assert (tmp_path / "csv" / "scalars.csv").read_text().count("\n") >= 30
+    monitor.break_off()
+
+
 def test_a_run_that_is_there_is_not_begun_again(tmp_path):
     probes.Monitor(small_gpt2.model(), run=tmp_path / "run", **SETTINGS).close()
     with pytest.raises(FileExistsError, match=r"already holds a run.*Monitor\(\.\.\., step=\.\.\.\)"):

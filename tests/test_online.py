@@ -10,6 +10,9 @@ import probes
 from probes.series.datasets import LINEAR_HEADS, NULLS, linear_head_loss, null
 from probes.series.online import Detector, OnlineAutocorrelation, Record
 from probes.series.online.detection import share_of_alpha
+from probes.series.online.screen import search_if_promising
+from probes.series.transitions.find import scaled_sums
+from probes.series.transitions.search import search_blocks
 from probes.series.transitions.transition import Transition
 
 
@@ -21,9 +24,9 @@ def recorded(values, steps=None, resolution=512) -> Record:
     return record
 
 
-def watched(values, steps, **settings) -> Detector:
-    """Every value added in turn, with a look wherever one is due."""
-    detector = Detector("loss", **settings)
+def watched(values, steps, fewest=350, **settings) -> Detector:
+    """Every value added in turn, with a look wherever one is due; none at a short record, which would be dear."""
+    detector = Detector("loss", fewest=fewest, **settings)
     for step, value in zip(steps.astype(int).tolist(), values.tolist(), strict=True):
         detector.add(step, value)
         if detector.is_due(step):
@@ -81,6 +84,19 @@ def test_entries_never_change_once_they_are_there(rng):
     values = rng.standard_normal(5000)
     early, late = recorded(values[:3000]), recorded(values)
     np.testing.assert_array_equal(late.values[: len(early)], early.values)
+
+
+@pytest.mark.parametrize("spacing", [1, 7])
+def test_several_values_at_once_are_the_same_as_one_after_the_other(rng, spacing):
+    values = rng.standard_normal(3000)
+    values[[5, 700, 2001]] = np.nan, 1e200, -np.inf
+    one_by_one, at_once = recorded(values, 3 + spacing * np.arange(3000)), Record()
+    for begin in range(0, 3000, 64):
+        steps = (3 + spacing * np.arange(begin, min(begin + 64, 3000))).tolist()
+        at_once.extend(steps, values[begin : begin + 64].tolist())
+    assert vars(at_once) == vars(one_by_one)
+    with pytest.raises(ValueError, match="steps must increase"):
+        at_once.extend([3], [1.0])
 
 
 def test_values_that_are_not_finite_are_counted_and_left_out():
@@ -276,9 +292,33 @@ def test_two_drops_that_look_like_one_at_first_are_two_when_they_are_apart(rng):
     np.testing.assert_allclose([e.step for e in watched(values, steps).events], [1000, 1500], rtol=0.05)
 
 
-def alarms(kind, n, seed) -> int:
+def alarms(kind, n, seed, fewest=40) -> int:
     series = null(kind, n, seed=seed).series
-    return len(watched(series, series.index).events) > 0
+    return len(watched(series, series.index, fewest).events) > 0
+
+
+@pytest.mark.parametrize("kind", NULLS)
+def test_where_nothing_happens_nothing_is_announced(kind):
+    assert not any(alarms(kind, 900, [33, seed], fewest=350) for seed in range(2))
+
+
+def test_what_is_not_searched_has_nothing_to_be_found(rng):
+    """The quick look and the whole search say the same, where nothing happens and where something does."""
+    steps = np.arange(1.0, 901.0)
+    cliff = logistic(steps, 500, 20) + 0.02 * rng.standard_normal(900)
+    spike = 0.02 * rng.standard_normal(900) + np.exp(-0.5 * ((steps - 500) / 12) ** 2)
+    known = [Transition(500.0, 495.0, 505.0, "cliff", "fall", 1.0, 1e-9, 20.0)]
+    searched = []
+    quiet = [null(kind, 900, seed=[34, 0]).series.to_numpy()[-900:] for kind in NULLS]
+    for values in (*quiet, cliff, 1 - cliff, spike):
+        sums = scaled_sums(values, steps, benefit=0.0)
+        found = search_blocks(sums, 1e-3)
+        assert search_if_promising(sums, 1e-3) == found
+        searched.append(len(found))
+    sums = scaled_sums(cliff, steps, benefit=0.0)
+    assert search_if_promising(sums, 1e-4, known) == search_blocks(sums, 1e-4, known)
+    assert max(searched) > 0
+    assert min(searched) == 0
 
 
 @pytest.mark.slow
@@ -325,7 +365,7 @@ def test_a_cliff_leads_where_the_series_has_not_been(end, count):
 def test_what_began_before_the_search_does_is_not_announced(monkeypatch):
     """After 1000 steps it begins at 100: what is seen at 150 is what is left of something earlier."""
     rows = [Transition(float(step), step - 2.0, step + 2.0, "cliff", "fall", 0.5, 1e-9, 3.0) for step in (150, 250)]
-    monkeypatch.setattr("probes.series.online.detection.search_blocks", lambda *_: rows)
+    monkeypatch.setattr("probes.series.online.detection.search_if_promising", lambda *_: rows)
     detector = Detector("loss")
     for step in range(1000):
         detector.add(step, 1000.0 - step)
@@ -334,7 +374,7 @@ def test_what_began_before_the_search_does_is_not_announced(monkeypatch):
 
 def test_only_the_kinds_asked_for_are_announced(monkeypatch):
     rows = [Transition(500.0, 498.0, 502.0, "dip", "fall", 0.5, 1e-9, 3.0)]
-    monkeypatch.setattr("probes.series.online.detection.search_blocks", lambda *_: rows)
+    monkeypatch.setattr("probes.series.online.detection.search_if_promising", lambda *_: rows)
     for kinds, count in ((("cliff",), 0), (("cliff", "dip"), 1)):
         detector = Detector("loss", kinds=kinds)
         for step in range(1000):

@@ -91,6 +91,11 @@ class AdaptiveCheckpoints:
         for steps in (self._sparse, self._spacing, self._dense):
             steps.start(step)
 
+    @property
+    def next_due(self) -> float:
+        """The next step at which something may have to be written or copied."""
+        return min(steps.next for steps in (self._sparse, self._spacing, self._dense))
+
     def step(self, step: int, weights: LiveWeights, processes: SingleProcess) -> None:
         """Write or copy the weights, if that is due now."""
         sparse, spaced, dense = (steps.is_due(step) for steps in (self._sparse, self._spacing, self._dense))

@@ -87,6 +87,11 @@ class Background:
         """Whether a slot is free."""
         return bool(self._free)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is something to send or to receive."""
+        return bool(self._waiting or self._looks or self._sending)
+
     def measure(self, step: int, weights: InMemory) -> None:
         """Copy the weights and have them measured; only where there is room."""
         slot = self._free.pop(0)
@@ -112,7 +117,7 @@ class Background:
 
     def answers(self) -> Iterator[Answer]:
         """What has come since the last time. Raises DiedError where the worker is gone, after what it still said."""
-        if self._waiting or self._looks or self._sending:
+        if self.is_waiting:
             is_alive = self._exchange()
             yield from self._answered()
             if not is_alive:

@@ -5,25 +5,29 @@
 What something costs is the median of the last few times. The first time that is not known, so everything is done once.
 
 There is a floor, because a series with holes as long as itself says nothing: whatever the budget, something is done
-again when the step has grown by a factor (FLOOR, LOOK_FLOOR) since it was done last. So a very small model pays more
+again when the step has grown by a factor (FLOOR, DEAR_FLOOR) since it was done last. So a very small model pays more
 than its share in its first thousand updates, and the share falls from there as 1 / step; what that comes to is said as
 soon as it is known.
+
+The clock is that of the wall: on an accelerator a training spends little processor time, and waits all the same.
 
 Writing checkpoints is somebody's wish and not the price of measuring: it has an account of its own.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from math import ceil
+from math import ceil, inf
 from statistics import median
 from time import perf_counter
 
 FLOOR = 1.5
 """Steps grow at most by this from one measurement to the next, where they are due at steps that grow by RATIO."""
 RATIO = 1.1
-LOOK_FLOOR = 4.0
-"""The same of looks at a series, which cost several times as much and lose nothing by waiting but time."""
+DEAR_FLOOR = 4.0
+"""The same of probes that cost more than others, see `probes.monitor.probe_costs`."""
+NO_FLOOR = inf
+"""Of what costs many times as much, and loses nothing by waiting but time: looks at short series."""
 AHEAD = 1000
 """Updates whose earnings may be spent before."""
 _LATELY = 5
@@ -35,8 +39,10 @@ class Budget:
     def __init__(self, share: float, clock: Callable[[], float] = perf_counter) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"budget is {share}: a share of the training time, above 0 and at most 1, is expected")
-        self.share, self.spent, self.elsewhere, self._clock = share, 0.0, 0.0, clock
+        self.share, self.spent, self.elsewhere, self.clock = share, 0.0, 0.0, clock
         self.done, self.left_out = Counter[str](), Counter[str]()
+        self.last_looks = 0
+        """How many series were looked at when all was over, whatever the budget said."""
         self.total: dict[str, float] = {}
         """Seconds spent on each kind of work."""
         self._lately: dict[str, deque[float]] = {}
@@ -51,7 +57,7 @@ class Budget:
     @property
     def training(self) -> float:
         """Seconds since the beginning that were spent neither here nor on another account."""
-        return max(self._clock() - self._began - self.spent - self.elsewhere, 0.0)
+        return max(self.clock() - self._began - self.spent - self.elsewhere, 0.0)
 
     @property
     def used(self) -> float:
@@ -65,11 +71,15 @@ class Budget:
 
     def start(self) -> None:
         """Training begins now: what was done before, to get ready, is neither counted nor forgotten as a cost."""
-        self._began, self.spent, self.elsewhere = self._clock(), 0.0, 0.0
+        self._began, self.spent, self.elsewhere = self.clock(), 0.0, 0.0
 
-    def affords(self, kind: str, step: int | None = None, floor: float = FLOOR) -> bool:
-        """Whether this kind of work can be paid for now, or is due by the floor at this step; counts what cannot."""
-        can = self.share == 1 or kind not in self._lately or self.spent + self._cost(kind) <= self.share * self.training
+    def affords(self, kind: str, step: int | None = None, floor: float = FLOOR, *, besides: float = 0.0) -> bool:
+        """Whether this kind of work can be paid for now, or is due by the floor at this step; counts what cannot.
+
+        besides is what is sure to be spent as well.
+        """
+        after = self.spent + besides + self._cost(kind)
+        can = self.share == 1 or kind not in self._lately or after <= self.share * self.training
         return self._counted(kind, can or (step is not None and self.is_overdue(kind, step, floor)))
 
     def affords_alone(self, kind: str, step: int, updates: int) -> bool:
@@ -91,55 +101,64 @@ class Budget:
 
     def is_overdue(self, kind: str, step: int, floor: float = FLOOR) -> bool:
         """Whether the step has grown by the floor since this kind of work was done."""
+        if floor == inf:
+            return False
         return kind not in self._last or step >= max(ceil(floor / RATIO * self._last[kind]), self._last[kind] + 1)
 
     @contextmanager
     def spending(self, kind: str | None = None, step: int | None = None) -> Iterator[None]:
         """Count the time of what is done inside; what is done inside that again is not counted twice."""
-        entered = self._clock()
+        entered = self.clock()
         self._depth += 1
         apart = self._apart
         try:
             yield
         finally:
             self._depth -= 1
-            seconds = self._clock() - entered - (self._apart - apart)
+            seconds = self.clock() - entered - (self._apart - apart)
             if kind is not None:
-                self._lately.setdefault(kind, deque(maxlen=_LATELY)).append(seconds)
-                self.total[kind] = self.total.get(kind, 0.0) + seconds
-                self.done[kind] += 1
-                if step is not None:
-                    self._last[kind] = step
+                self.note(kind, seconds, step)
             if self._depth == 0:
                 self.spent += seconds
+
+    def note(self, kind: str, seconds: float, step: int | None = None) -> None:
+        """Remember what this kind of work took; it is spent where it is counted (`spending`)."""
+        self._lately.setdefault(kind, deque(maxlen=_LATELY)).append(seconds)
+        self.total[kind] = self.total.get(kind, 0.0) + seconds
+        self.done[kind] += 1
+        if step is not None:
+            self._last[kind] = step
 
     @contextmanager
     def not_ours(self) -> Iterator[None]:
         """Inside `spending`: what the user asked for and pays for, such as an evaluation. It is training time."""
-        entered = self._clock()
+        entered = self.clock()
         try:
             yield
         finally:
-            self._apart += self._clock() - entered
+            self._apart += self.clock() - entered
 
     @contextmanager
     def on_account_of(self, other: "Budget") -> Iterator[None]:
         """Inside `spending`: time that is counted there, and here neither as ours nor as training."""
-        entered = self._clock()
+        entered = self.clock()
         try:
             with other.spending():
                 yield
         finally:
-            seconds = self._clock() - entered
+            seconds = self.clock() - entered
             self._apart += seconds
             self.elsewhere += seconds
 
-    def floor_share(self, kind: str, seconds_per_step: float, steps: int = 1000) -> float:
-        """What doing this as seldom as possible takes of the first so many updates, as a share of their time."""
-        count, step = 1, 1
-        while step <= steps:
-            count, step = count + 1, ceil(FLOOR / RATIO * step)
-        return count * self.cost.get(kind, 0.0) / (steps * seconds_per_step)
+    def floor_share(self, floors: Mapping[str, float], seconds_per_step: float, steps: int = 1000) -> float:
+        """What doing these as seldom as possible takes of the first so many updates, as a share of their time."""
+        seconds = 0.0
+        for kind, floor in floors.items():
+            count, step = 1, 1
+            while step <= steps:
+                count, step = count + 1, max(step + 1, ceil(floor / RATIO * step))
+            seconds += count * self.cost.get(kind, 0.0)
+        return seconds / (steps * seconds_per_step)
 
     def __str__(self) -> str:
         """What was spent, and what was left out for it."""

@@ -92,8 +92,6 @@ class LiveMeasurement:
         self._why_no_previous = NO_PREVIOUS
         self._count = 0
         self.plan, self.layout = plan, SlotLayout.of(now.stored, self.names)
-        self.cost: dict[str, float] = {}
-        """Seconds that each probe took the last time, where that is known."""
         self._in_slots: SlotMeasurement | None = None
         if group.count == 1 and self.layout.nbytes <= SMALL_BYTES:
             self._in_slots = SlotMeasurement(plan, WeightSlots(self.layout, 2 if self.has_drift else 1))
@@ -106,6 +104,11 @@ class LiveMeasurement:
     def has_drift(self) -> bool:
         """Whether a measurement is compared with the one before."""
         return bool(self.plan.probes_that_read("current, previous"))
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Seconds that each probe took the last time, where that is known: not of a large model."""
+        return self._in_slots.cost if self._in_slots else {}
 
     def forget(self, reason: str) -> None:
         """The next measurement has nothing before it to compare with."""
@@ -129,9 +132,7 @@ class LiveMeasurement:
         if self._in_slots:
             slot = self._count % self._in_slots.slots.count
             self._in_slots.slots.fill(slot, now)
-            found = self._in_slots.measure(step, slot, only)
-            self.cost = self._in_slots.cost
-            return found
+            return self._in_slots.measure(step, slot, only)
         entry = Entry(step, now.label, lambda: now, version=str(self._count))
         own = list(self._at_once(entry) if self.group.count == 1 else self._by_layer(entry))
         if self.has_drift:

@@ -30,11 +30,19 @@ class LiveWeights:
                 "of it at once: shard it with torch.distributed.fsdp.fully_shard (FSDP2), which leaves it in place"
             )
         self.model = model
+        self._names: list[str] = []
+        self._unwrapped: dict[str, str] = {}
 
     def now(self, label: str) -> InMemory:
         """All tensors as they are; they go on changing when training does."""
         tensors = self.model.state_dict() if isinstance(self.model, torch.nn.Module) else dict(self.model())
-        return InMemory({name: value for name, value in tensors.items() if isinstance(value, Tensor)}, label)
+        found = InMemory({name: value for name, value in tensors.items() if isinstance(value, Tensor)}, label)
+        names = list(found.tensors)
+        if names == self._names:
+            vars(found)["_raw_names"] = self._unwrapped  # which else are worked out anew, name by name
+        else:
+            self._names, self._unwrapped = names, found._raw_names
+        return found
 
     @property
     def is_sharded(self) -> bool:

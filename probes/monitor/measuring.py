@@ -4,21 +4,24 @@ Of a sharded model all ranks gather what is handed over, and the worker of the f
 """
 
 import logging
+import time
 from collections.abc import Iterator
 
 from probes.monitor.background import Answer, Background, DiedError
-from probes.monitor.budget import LOOK_FLOOR, Budget
+from probes.monitor.budget import FLOOR, NO_FLOOR, Budget
 from probes.monitor.distributed import SingleProcess
 from probes.monitor.live_measure import LiveMeasurement
+from probes.monitor.probe_costs import ProbeCosts
 from probes.monitor.slot_measurement import SlotMeasurement
 from probes.monitor.spending_notes import affords
 from probes.monitor.worker import Measured
 from probes.series.online import Detector
-from probes.series.online.detection import FEWEST_ENTRIES
+from probes.series.online.detection import FEWEST_ENTRIES, MOST_TESTED
 
 logger = logging.getLogger("probes.monitor")
 
-MEASUREMENT, HAND_OVER, LOOK = "measurement", "hand-over of weights to the worker", "look at a series"
+MEASUREMENT, HAND_OVER = "measurement", "hand-over of weights to the worker"
+LOOK, SHORT_LOOK = "look at a series", "look at a short series"
 RESUMED = "training was resumed here, and the weights of the measurement before were not kept"
 _PATIENCE = 60.0  # seconds, with a worker at the end
 
@@ -28,6 +31,7 @@ class Measuring:
 
     def __init__(self, measurement: LiveMeasurement, processes: SingleProcess, budget: Budget) -> None:
         self.measurement, self.processes, self.budget = measurement, processes, budget
+        self.costs = ProbeCosts(measurement.plan.probes, budget)
         self.background: Background | None = None
         self._began, self.worker_seconds = 0, 0.0
         """Of processor time that a worker spent."""
@@ -50,6 +54,11 @@ class Measuring:
         """What measuring costs the training: all of it, or a copy for the worker."""
         return HAND_OVER if self.background else MEASUREMENT
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a worker has something to answer."""
+        return self.background is not None and self.background.is_waiting
+
     def is_affordable(self, step: int) -> bool:
         """Whether there is time, and room in the worker's slots."""
         if not self.background:
@@ -59,23 +68,37 @@ class Measuring:
         self.budget.left_out[HAND_OVER] += 1
         return False
 
-    def measure(self, step: int) -> Iterator[Answer]:
+    @property
+    def floors(self) -> dict[str, float]:
+        """How seldom measuring is done at least."""
+        return {self.kind: FLOOR, **({} if self.background else self.costs.floors)}
+
+    def measure(self, step: int, *, all_probes: bool = False) -> Iterator[Answer]:
         """Measure now, on all ranks: one answer, or none yet where a worker does it."""
         if self.processes.first(self._has_room):
             with self.budget.spending(HAND_OVER, step):
                 self._hand_over(step)
-        else:
-            with self.budget.spending(MEASUREMENT, step):
-                found, failure = self.measurement.measure(step)
-            yield Measured(step, 0, found, failure, 0.0)
+            return
+        besides = self.budget.cost.get(MEASUREMENT, 0.0)
+        only = None if all_probes or not self.measurement.cost else self.costs.chosen(step, besides)
+        began, began_cpu = self.budget.clock(), time.thread_time()
+        with self.budget.spending():
+            found, failure = self.measurement.measure(step, only)
+        seconds, cpu = self.budget.clock() - began, max(time.thread_time() - began_cpu, 1e-9)
+        cost = self.measurement.cost
+        dear = self.costs.note(step, cost, only, seconds / cpu) if cost else 0.0
+        self.budget.note(MEASUREMENT, max(seconds - dear, 0.0), step)
+        yield Measured(step, 0, found, failure, 0.0)
 
-    def looks_here(self, step: int, name: str, detector: Detector) -> bool:
-        """Whether a series is to be looked at here and now: there is time, and no worker to do it.
+    def looks_here(self, step: int, name: str, detector: Detector, *, last: bool = False) -> bool:
+        """Whether a series is to be looked at here and now: there is time or it is the last, and no worker to do it.
 
         The ranks of a sharded model have to know at once what is found: it is not left to a worker there.
         """
+        self.budget.last_looks += last
         if not self.background or self.processes.count > 1:
-            return affords(self.budget, LOOK, step, LOOK_FLOOR)
+            kind = look_kind(detector)
+            return last or affords(self.budget, kind, step, NO_FLOOR if kind == SHORT_LOOK else FLOOR)
         counts = self.budget.done if self.background.look(step, name, detector) else self.budget.left_out
         counts[LOOK] += 1
         return False
@@ -116,10 +139,16 @@ class Measuring:
 
     def _warm_up(self, step: int) -> None:
         """The first look takes several times as long as the next; and what the next costs is known from then on."""
-        for length in (FEWEST_ENTRIES, FEWEST_ENTRIES, 320, 320):
+        for length in (FEWEST_ENTRIES, MOST_TESTED, 400, 400, 400):
             detector = Detector("warm-up")
             for at in range(length):
                 detector.add(at, (at * 7919 % 101) / 101)
-            with self.budget.spending(LOOK, max(step, FEWEST_ENTRIES)):
+            with self.budget.spending(look_kind(detector), max(step, FEWEST_ENTRIES)):
                 detector.look(length)
-        self.budget.done.pop(LOOK)
+        for kind in (LOOK, SHORT_LOOK):
+            self.budget.done.pop(kind)
+
+
+def look_kind(detector: Detector) -> str:
+    """Where a look is counted: at few values it takes many times as long."""
+    return SHORT_LOOK if detector.is_short else LOOK

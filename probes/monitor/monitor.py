@@ -37,7 +37,8 @@ from probes.monitor.home import Home
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
 from probes.monitor.measured_table import MeasuredTable
-from probes.monitor.measuring import LOOK, RESUMED, Measuring
+from probes.monitor.measuring import RESUMED, Measuring, look_kind
+from probes.monitor.quiet_steps import QuietSteps
 from probes.monitor.readings import Readings
 from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.sinks import Sinks, checked_sinks, made_sinks
@@ -129,6 +130,8 @@ class Monitor(Readings):
         self._guarded, self._measured = Guard(), MeasuredTable()
         self._scalars = ScalarLog(self.tracked, self.sinks, self._guarded, keep=self.processes.rank == 0)
         self._began = self._guarded.step = step
+        self._known = Steps([step + UPDATES_TO_KNOW])  # how long an update takes
+        self._quiet = QuietSteps(self.budget, self._scalars, self.checkpoints, self._schedule, self._looks, self._known)
         if not self.is_active:
             return
         self._measurement = self.processes.everywhere(
@@ -154,7 +157,7 @@ class Monitor(Readings):
         """Open the run that everything is written to; where it is gone on with, know again what was known."""
         if run is not None:
             self.home = Home(run, step, self._measurement.run)
-            self.sinks.sinks.append(self.home.sink)
+            self._scalars.write_through(self.home.sink)
             self.detected += self.home.restore(step, self.tracked, self._measurement.rows, self._measured)
 
     def step(self, step: Any = None, *unnamed: Any, **scalars: float | Tensor) -> None:
@@ -163,13 +166,16 @@ class Monitor(Readings):
         step is the number of updates made so far; without it calls are counted. What has no name is taken for it if it
         is a whole number; else it is said that scalars have names, once, and nothing is raised.
         """
+        is_quiet = not unnamed and self._quiet.takes(self.done + 1 if step is None else step, scalars)
         self.done = self._guarded.step = self._number.of(step, self.done + 1, unnamed)
-        if not self.is_active:
+        if is_quiet or not self.is_active:
             return
         with self._working():
             if scalars:
                 self._guarded(self._scalars.add, self.done - 1, scalars)
             self._guarded(self._weights_changed, self.done)
+            if self.processes.count == 1:
+                self._quiet.wait(self.done, self._measuring)
 
     def log(self, step: Any = None, *unnamed: Any, **scalars: float | Tensor) -> None:
         """Scalars of the weights after `step` updates (those done so far): an evaluation, for instance."""
@@ -187,9 +193,9 @@ class Monitor(Readings):
         with self.budget.spending():
             self._guarded(self._scalars.flush)
             if self.measured != self.done:
-                self._guarded(self._measure, self.done)
+                self._guarded(self._measure, self.done, True)
             self._guarded(self._collect, True)
-            self._guarded(self._look, self.done)
+            self._guarded(self._look, self.done, True)
             self._guarded(self._collect, True)
             if self.processes.rank == 0:
                 self._guarded(self.tracked.tell_end, self.done)
@@ -214,15 +220,15 @@ class Monitor(Readings):
 
     def _end(self) -> None:
         """Nothing more comes."""
-        self.is_active = False
+        self.is_active, self._quiet.until = False, 0
         self._guarded(self._measuring.end)
         self.sinks.close()
         if self.home:
             self._guarded(self.home.close)
         exits.forget(self)
         if self.processes.rank == 0:
-            besides = self.checkpoints.budget if self.checkpoints else None
-            sum_up(self.budget, self.done - self._began, self._measuring.worker_seconds, besides)
+            written = self.checkpoints and self.checkpoints.budget
+            sum_up(self.budget, self.done - self._began, self._measuring.worker_seconds, written)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -231,11 +237,6 @@ class Monitor(Readings):
             yield
         if not self.is_busy:
             exits.act_on_termination()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it is in the middle of something."""
-        return self.budget.is_running
 
     def __enter__(self) -> "Monitor":
         """The monitor itself, which measured the first weights when it was made."""
@@ -256,20 +257,19 @@ class Monitor(Readings):
         if self.checkpoints:
             with self.budget.on_account_of(self.checkpoints.budget):
                 self._guarded(self.checkpoints.step, step, self.weights, self.processes)
-        if step - self._began == UPDATES_TO_KNOW and self.processes.rank == 0:
-            self._guarded(say_what_the_least_costs, self.budget, self._measuring.kind)
-        is_due = self._schedule.is_due(step)
+        if self._known.is_due(step) and self.processes.rank == 0:
+            self._guarded(say_what_the_least_costs, self.budget, self._measuring.kind, self._measuring.floors)
         if self._looks.is_due(step):
             self._guarded(self._look, step)
         elif self.processes.count == 1 and self.tracked.has_alarms:  # several processes act together, at looks
             self._guarded(self._announce_alarms)
-        if is_due and self.processes.first(self._measuring.is_affordable, step):
+        if self._schedule.is_due(step) and self.processes.first(self._measuring.is_affordable, step):
             self._guarded(self._measure, step)
 
-    def _measure(self, step: int) -> None:
+    def _measure(self, step: int, last: bool = False) -> None:
         """Measure on all ranks; the first takes in what they found, now or when a worker says so."""
         self.measured = step
-        for answer in self._measuring.measure(step):
+        for answer in self._measuring.measure(step, all_probes=last):
             self.processes.first(self._answered, answer)
 
     def _flush(self) -> None:
@@ -303,18 +303,18 @@ class Monitor(Readings):
         if failure:
             raise RuntimeError(failure)
 
-    def _look(self, step: int) -> None:
+    def _look(self, step: int, last: bool = False) -> None:
         """Look for transitions; the first rank does, and all act on what it finds."""
-        for event in self.processes.first(self._found, step):
+        for event in self.processes.first(self._found, step, last):
             self._announce(event)
 
-    def _found(self, step: int) -> list[Event]:
-        """What is new in the series that there is time to look at; a worker says so later."""
+    def _found(self, step: int, last: bool) -> list[Event]:
+        """What is new in the series that there is time to look at (the last time, in all); a worker says so later."""
         self._guarded(self._scalars.flush)
         found = self.tracked.take_alarms()
-        for name, detector in self.tracked.ready().items():
-            if self._measuring.looks_here(step, name, detector):
-                with self.budget.spending(LOOK, step):
+        for name, detector in self.tracked.ready(last=last).items():
+            if self._measuring.looks_here(step, name, detector, last=last):
+                with self.budget.spending(look_kind(detector), step):
                     found += detector.look(step)
                 self._guarded(self._looked_at, name, step)
         return found

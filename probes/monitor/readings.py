@@ -5,8 +5,10 @@ from typing import Any
 
 import pandas as pd
 
+from probes.monitor.budget import Budget
 from probes.monitor.distributed import SingleProcess
 from probes.monitor.guard import Guard
+from probes.monitor.guarded_sinks import GuardedSinks
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.measured_table import MeasuredTable
 from probes.monitor.scalar_log import ScalarLog
@@ -20,6 +22,8 @@ from probes.series.transitions.transition import transitions_table
 class Readings:
     """The part of a `Monitor` that only reads what the rest of it keeps."""
 
+    budget: Budget
+    sinks: GuardedSinks
     tracked: TrackedScalars
     detected: list[Event]
     done: int
@@ -29,6 +33,11 @@ class Readings:
     _scalars: ScalarLog
     _measured: MeasuredTable
     _measurement: LiveMeasurement  # where the monitor is active
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is in the middle of something."""
+        return self.budget.is_running
 
     @property
     def failure(self) -> Exception | None:
@@ -72,11 +81,12 @@ class Readings:
     def state_dict(self, *, table: bool = True) -> dict[str, Any]:
         """All that is known so far, as lists, numbers and strings, to be kept beside a checkpoint of the training.
 
-        What is buffered is written first, so that nothing is missing from the run where it is gone on with. Without the
-        table of what was measured it is smaller.
+        What is buffered is written first, by all sinks, so that nothing is missing where training goes on from here.
+        Without the table of what was measured it is smaller.
         """
         if self.is_active:
             self._guarded(self._flush)
+            self.sinks.flush()
         return state_of(self.done, self.tracked, self.detected, self._measured, table=table)
 
     def load_state_dict(self, known: Mapping[str, Any]) -> None:

@@ -16,10 +16,12 @@ from checkpoints.files.in_memory import InMemory
 from checkpoints.heads.layout import Layer
 from probes.circuits import BuiltCircuit, FromDescription, Matrix, read_layer
 from probes.matrices.factored import Factored, factors
+from probes.measuring.catalogue import Probe
 from probes.measuring.checkpoint import UNREADABLE, LayerCircuits, by_shape, numbers_of, one_thread
 from probes.measuring.layer_heads import LayerHeads
 from probes.measuring.plan import Place, Plan
 from probes.measuring.rows import CheckpointValues
+from probes.monitor.spectral_numbers import spectral_numbers
 from probes.monitor.weight_slots import WeightSlots
 
 PREVIOUS = "@previous"
@@ -38,14 +40,14 @@ class SlotMeasurement:
     def __init__(self, plan: Plan, slots: WeightSlots) -> None:
         self.plan, self.slots = plan, slots
         self.cost: dict[str, float] = {}
-        """Seconds that each probe took the last time; what several share falls to the first of them."""
+        """Seconds of processor time that each probe took the last time it was measured."""
         self.why_no_previous = NO_PREVIOUS
         self._matrices: dict[tuple[int, tuple[Layer, ...]], Matrices] = {}
         self._previous: list[LayerCircuits] | None = None
+        self._rows: dict[tuple, np.ndarray] = {}
 
     def measure(self, step: int, slot: int, only: Collection[str] | None = None) -> tuple[CheckpointValues, str | None]:
         """All numbers of what lies in a slot (of some probes alone, if they are named), and why there are none."""
-        self.cost = {}
         with one_thread():
             try:
                 return self._measured(step, slot, only), None
@@ -64,23 +66,55 @@ class SlotMeasurement:
 
     def _measured(self, step: int, slot: int, only: Collection[str] | None) -> CheckpointValues:
         plan = self.plan
-        values, why = np.full(len(plan.rows), np.nan), {}
+        values, why = np.full(len(plan.rows), np.nan), dict[int, str]()
         current: list[LayerCircuits] = []
+        cost = dict.fromkeys((probe.name for probe in plan.probes), 0.0)
         for number, layers in enumerate(plan.batches):
             heads = {names: LayerHeads(*alike, step=step) for names, alike in self._read(slot, layers)}
             before = self.why_no_previous if self._previous is None else self._previous[number]
+            chosen = [probe for probe in plan.probes if only is None or probe.name in only]
+            at_once = self._at_once(heads, chosen, values, cost)
             for probe in plan.probes:
                 compares = probe.reads == "current, previous"
-                others = LEFT_OUT if only is not None and probe.name not in only else before if compares else None
-                began = time.perf_counter()
-                for (circuit, layer), found in numbers_of(probe, heads, others).items():
-                    plan.rows.fill(values, why, (layer, probe.name + PREVIOUS * compares, circuit), found)
-                if others is not LEFT_OUT:
-                    self.cost[probe.name] = self.cost.get(probe.name, 0.0) + time.perf_counter() - began
+                if probe not in chosen:
+                    why.update(dict.fromkeys(self._rows_of(probe, heads).tolist(), LEFT_OUT))
+                elif probe.name not in at_once:
+                    began = time.thread_time()
+                    for (circuit, layer), found in numbers_of(probe, heads, before if compares else None).items():
+                        plan.rows.fill(values, why, (layer, probe.name + PREVIOUS * compares, circuit), found)
+                    cost[probe.name] += time.thread_time() - began
+                if probe not in chosen or (compares and isinstance(before, str)):
+                    cost.pop(probe.name, None)  # it did nothing
             current.append(heads)
+        self.cost |= cost
         if plan.probes_that_read("current, previous"):
             self._previous = current
         return CheckpointValues(step, values, why)
+
+    def _at_once(
+        self, heads: LayerCircuits, probes: list[Probe], values: np.ndarray, cost: dict[str, float]
+    ) -> set[str]:
+        """Fill in what a spectrum gives in one go, where all heads have one; the names of these probes."""
+        began = time.thread_time()
+        found = {names: spectral_numbers(one, probes) for names, one in heads.items()}
+        done = set.intersection(*(set(numbers) for numbers in found.values())) if found else set()
+        for probe in probes:
+            if probe.name in done:
+                numbers = [found[names][probe.name].reshape(-1) for names in heads]
+                values[self._rows_of(probe, heads)] = np.concatenate(numbers)
+        for name in done:
+            cost[name] += (time.thread_time() - began) / len(done)
+        return done
+
+    def _rows_of(self, probe: Probe, heads: LayerCircuits) -> np.ndarray:
+        """Where the numbers of a probe belong, in the order of the heads of a batch of layers."""
+        key = probe.name, tuple(heads)
+        if key not in self._rows:
+            rows, name = self.plan.rows, probe.name + PREVIOUS * (probe.reads == "current, previous")
+            blocks = [(layer, name, circuit) for names in heads for circuit, layer in names]
+            parts = [rows.starts[block] + np.arange(np.prod(rows.blocks[block])) for block in blocks]
+            self._rows[key] = np.concatenate(parts)
+        return self._rows[key]
 
     def _read(self, slot: int, layers: tuple[Layer, ...]) -> Matrices:
         """The matrices of a batch of layers, those of one shape together."""

@@ -1,8 +1,9 @@
 """What is said of a monitor's budget: what the least costs as soon as it is known, what is left out, and the sum."""
 
 import logging
+from collections.abc import Mapping
 
-from probes.monitor.budget import FLOOR, Budget
+from probes.monitor.budget import DEAR_FLOOR, FLOOR, Budget
 
 logger = logging.getLogger("probes.monitor")
 
@@ -11,9 +12,9 @@ UPDATES_TO_KNOW = 20
 _HINT = "Monitor(..., background=True) measures beside the training; a larger budget= allows more"
 
 
-def affords(budget: Budget, kind: str, step: int, floor: float = FLOOR) -> bool:
+def affords(budget: Budget, kind: str, step: int, floor: float = FLOOR, *, besides: float = 0.0) -> bool:
     """Whether there is time for it; the first time that there is not, this is said."""
-    can = budget.affords(kind, step, floor)
+    can = budget.affords(kind, step, floor, besides=besides)
     if not can and sum(budget.left_out.values()) == 1:
         logger.warning(
             "step %d: a %s is left out, to stay within %g %% of the training time; more will be, and they are summed "
@@ -26,17 +27,19 @@ def affords(budget: Budget, kind: str, step: int, floor: float = FLOOR) -> bool:
     return can
 
 
-def say_what_the_least_costs(budget: Budget, kind: str) -> None:
-    """To be called after `UPDATES_TO_KNOW` updates."""
+def say_what_the_least_costs(budget: Budget, kind: str, floors: Mapping[str, float]) -> None:
+    """To be called after `UPDATES_TO_KNOW` updates; floors are those of all that is measured."""
     seconds = budget.training / UPDATES_TO_KNOW
-    share = budget.floor_share(kind, seconds)
+    share = budget.floor_share(floors, seconds)
+    dear = [f"{one} {1e3 * budget.cost.get(one, 0.0):.1f} ms more" for one in floors if one != kind]
     logger.log(
         logging.WARNING if share > budget.share else logging.INFO,
-        "an update takes %.1f ms and a %s %.1f ms: at least one per factor %g in steps takes about %.1g %% of the "
+        "an update takes %.1f ms and a %s %.1f ms%s: at least one per factor %g in steps takes about %.1g %% of the "
         "first 1000 updates of this model, and less later; up to %g %% is used for more of them",
         1e3 * seconds,
         kind,
         1e3 * budget.cost.get(kind, 0.0),
+        f" (a {', a '.join(dear)}, once per factor {DEAR_FLOOR:g})" if dear else "",
         FLOOR,
         100 * share,
         100 * budget.share,
@@ -50,6 +53,11 @@ def sum_up(budget: Budget, updates: int, worker_seconds: float, checkpoints: Bud
     logger.info("monitored %d updates in %s%s%s", updates, budget, worker, besides)
     missing = [f"{count} of {count + budget.done[kind]} x {kind}" for kind, count in budget.left_out.items() if count]
     if missing:
+        every = "Every series with values enough was looked at once more at the end. " if budget.last_looks else ""
         logger.warning(
-            "left out to stay within %g %% of the training time: %s. %s", 100 * budget.share, ", ".join(missing), _HINT
+            "left out to stay within %g %% of the training time: %s. %s%s",
+            100 * budget.share,
+            ", ".join(missing),
+            every,
+            _HINT,
         )

@@ -57,7 +57,12 @@ class Steps:
             self.by = schedule
         else:
             self._listed = sorted({int(step) for step in schedule})
-        self._next: float = 0
+        self._next: float = 0 if self._listed is None else self._listed_after(-1)
+
+    @property
+    def next(self) -> float:
+        """The next step that is due."""
+        return self._next
 
     def start(self, step: int) -> None:
         """Begin at this step; it is due if it is listed, or always if nothing is."""

@@ -35,16 +35,18 @@ class TrackedScalars:
 
     def add(self, step: int, scalars: Mapping[str, float], *, are_probes: bool = False) -> None:
         """Scalars of the weights after `step` updates, or means of probes over all heads."""
-        for name, value in scalars.items():
+        self.extend([step], {name: [value] for name, value in scalars.items()}, are_probes=are_probes)
+
+    def extend(self, steps: Sequence[int], scalars: Mapping[str, Sequence[float]], *, are_probes: bool = False) -> None:
+        """Scalars of several steps, by name one value at each."""
+        for name, values in scalars.items():
             if name not in self.records:
                 self._begin(name, are_probes)
             if name in self.detectors:
-                alarm = self.detectors[name].add(step, value)
-                self.autocorrelations[name].add(value)
-                if alarm is not None:
-                    self._alarms.append(alarm)
+                self._alarms += self.detectors[name].extend(steps, values)
+                self.autocorrelations[name].extend(values)
             else:
-                self.records[name].add(step, value)
+                self.records[name].extend(steps, values)
         if self._undecided and not are_probes:
             self._decide()
 
@@ -77,9 +79,12 @@ class TrackedScalars:
         known = {(event.metric, event.kind, event.step) for event in announced}
         self._alarms = [one for one in self._alarms if (one.metric, one.kind, one.step) not in known]
 
-    def ready(self) -> dict[str, Detector]:
-        """The detectors of series that are long enough to be looked at, those first that were looked at least."""
-        ready = [(name, found) for name, found in self.detectors.items() if found.is_ready]
+    def ready(self, *, last: bool = False) -> dict[str, Detector]:
+        """The detectors of series that are long enough to be looked at, those first that were looked at least.
+
+        At the end all that have enough entries for a first look, and some that no look has seen.
+        """
+        ready = [(name, one) for name, one in self.detectors.items() if (one.has_news if last else one.is_ready)]
         return dict(sorted(ready, key=lambda pair: pair[1].looks))
 
     def tell(self) -> None:

@@ -15,6 +15,8 @@ little against the smoothing of the curvature; the newest values, fewer than a b
 the end, the mean over the last hundredth, begins and stops at a block, 1/32 of that hundredth at most.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
@@ -58,6 +60,11 @@ class OnlineAutocorrelation:
         self._waiting.append(value)
         if len(self._waiting) >= _BATCH:
             self._take_in()
+
+    def extend(self, values: Iterable[float]) -> None:
+        """Several more, one after the other."""
+        for value in values:
+            self.add(value)
 
     def __len__(self) -> int:
         return int(self._count[0]) + len(self._waiting)

@@ -52,11 +52,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64
 
-from probes.series.online.alarms import Alarms
+from probes.series.online.alarms import Alarm, Alarms
 from probes.series.online.record import Entries, Record
+from probes.series.online.screen import search_if_promising
 from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
 from probes.series.transitions.find import scaled_sums, without_spikes
-from probes.series.transitions.search import search_blocks
 from probes.series.transitions.short import search_values
 from probes.series.transitions.transition import Transition
 
@@ -76,8 +76,10 @@ BY_BLOCKS = 300
 SHORT_RATIO = 1.25
 """Of the entries between two looks at a record shorter than that: each is dear, and sees a fifth more."""
 
+MOST_TESTED = 125
+"""Entries of a short record: the time that the test takes grows with their square."""
+
 _LEVEL_LOOKS = 30
-_MOST_TESTED = 125  # entries of a short record: the time that the test takes grows with their square
 _RECENT = 0.1  # of the last step
 _BEFORE = 2.0  # the earliest transition over the first step that the search sees
 _CLOSE = 0.2
@@ -154,7 +156,7 @@ class Detector:
         self.events: list[Event] = []
         self._interventions = list(interventions)
         self._known: list[Transition] = []
-        self._looks, self._next, self._next_entries = 0, -np.inf, fewest
+        self._looks, self._next, self._next_entries, self._seen = 0, -np.inf, fewest, 0
         self._lowest, self._highest = np.inf, -np.inf
 
     def add(self, step: float, value: float) -> Event | None:
@@ -164,8 +166,16 @@ class Detector:
         """
         self.record.add(step, value)
         alarm = self.alarms.add(step, value)
-        if alarm is None:
-            return None
+        return None if alarm is None else self._raised(alarm, step)
+
+    def extend(self, steps: Sequence[float], values: Sequence[float]) -> list[Event]:
+        """Take in several, one after the other; what cannot wait for a look."""
+        self.record.extend(steps, values)
+        raised = [(self.alarms.add(step, value), step) for step, value in zip(steps, values, strict=True)]
+        return [self._raised(alarm, step) for alarm, step in raised if alarm is not None]
+
+    def _raised(self, alarm: Alarm, step: float) -> Event:
+        """The event of an alarm that came with the value at a step."""
         at, p_value = float(alarm.step), 0.0 if alarm.kind == "not finite" else float("nan")
         row = Transition(at, at, float(step), alarm.kind, alarm.direction, float("nan"), p_value, 0.0)
         if alarm.kind == "divergence":
@@ -188,6 +198,16 @@ class Detector:
         """Whether there are enough entries for another look: of a short record, a quarter more than at the last."""
         return len(self.record) >= BY_BLOCKS or len(self.record) >= self._next_entries
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there are enough entries for a look at all, and some since the last."""
+        return len(self.record) >= max(self.fewest, self._seen + 1)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a look now would test the entries one by one, for want of many recent ones."""
+        return len(self.record) < BY_BLOCKS or self.record.count_of_recent(_RECENT) < BY_BLOCKS
+
     def is_due(self, step: float) -> bool:
         """Whether it is time for a look: enough entries, and the step has grown by look_ratio since the last."""
         return step >= self._next and self.is_ready
@@ -195,7 +215,8 @@ class Detector:
     def look(self, step: int) -> list[Event]:
         """What is there now and was not announced before, ordered by step."""
         self._next = step * self.look_ratio
-        self._next_entries = max(self.fewest, int(np.ceil(SHORT_RATIO * len(self.record))))
+        self._seen = len(self.record)
+        self._next_entries = max(self.fewest, int(np.ceil(SHORT_RATIO * self._seen)))
         steps, values, is_short = self._searched()
         if len(steps) < FEWEST or steps[-1] < SHORTEST * steps[0]:
             return []
@@ -237,7 +258,7 @@ class Detector:
             with np.errstate(over="ignore"):  # of a wild value: p = 1
                 return search_values(*_merged(values, steps), alpha)[0]
         known = [row for row in self._known if row.kind not in ALARMS]
-        return search_blocks(scaled_sums(values, steps, benefit=0.0), alpha, known)
+        return search_if_promising(scaled_sums(values, steps, benefit=0.0), alpha, known)
 
     def _unknown(self, rows: list[Transition]) -> list[Transition]:
         """What is not a known transition; both are known from then on, where they were found now."""
@@ -278,7 +299,7 @@ class Detector:
 
 def _merged(values: Entries, steps: Entries) -> tuple[Merged, Merged]:
     """At most so many entries as can be tested quickly: means of two or three neighbours where there are more."""
-    size = -(-len(steps) // _MOST_TESTED)
+    size = -(-len(steps) // MOST_TESTED)
     first = len(steps) % size  # the oldest few go, so that no mean is over fewer than the others
     means = [of[first:].reshape(-1, size).mean(1) for of in (values, steps)]
     return means[0], means[1]

@@ -10,6 +10,8 @@ its neighbours; the price is that the record ends up to t / resolution before th
 """
 
 from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
 from math import frexp, inf
 
 import numpy as np
@@ -52,6 +54,21 @@ class Record:
         if self._count == self._length:
             self._close()
 
+    def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
+        """Take in several, one after the other."""
+        for step, value in zip(steps, values, strict=True):
+            if self._length > 1 or not (step > self._last and -LARGEST <= value <= LARGEST):
+                self.add(step, value)
+                continue
+            self._last = step  # a block of its own, as most are: the same as `add`, without its sums
+            self._steps.append(step)
+            self._values.append(value)
+            self._counts.append(1)
+            most = step / (self.resolution * (step - self._closed_at))
+            self._closed_at = step
+            if most >= 2:
+                self._length = _power_of_two(most)
+
     @property
     def steps(self) -> Entries:
         """The mean step of each block."""
@@ -74,6 +91,10 @@ class Record:
 
     def __len__(self) -> int:
         return len(self._steps)
+
+    def count_of_recent(self, share: float) -> int:
+        """How many entries are from step last x share on; in blocks as long as the longest there may be fewer."""
+        return len(self._steps) - bisect_left(self._steps, share * self._steps[-1]) if self._steps else 0
 
     def recent(self, share: float) -> tuple[Entries, Entries]:
         """Steps and values from step last x share on, all in blocks as long as the longest among them.
