@@ -272,9 +272,9 @@ def _located(sums: Sums, step: Step, others: list[Step], p_value: float) -> Tran
     i = int(np.clip(np.searchsorted(sums.at, best.half), 1, len(sums.at) - 1))
     spacing = float(sums.at[i] - sums.at[i - 1])  # no place is known better than to one value of the series
     below, above = max(best.half - low, spacing), max(high - best.half, spacing)
-    low, high = (
-        best.half + sign * np.hypot(one, constants.SHAPE_ERROR * width) for sign, one in ((-1, below), (1, above))
-    )
+    misfit_sd = np.sqrt(max(1.0, float(fit.fun) / max(1, len(window.at) - constants.FITTED_NUMBERS)))
+    error = min(constants.SHAPE_ERROR * misfit_sd, constants.LARGEST_SHAPE_ERROR) * width
+    low, high = (best.half + sign * np.hypot(one, error) for sign, one in ((-1, below), (1, above)))
     return Transition(best.half, low, high, "cliff", "fall", drop, p_value, width)
 
 

@@ -212,9 +212,11 @@ PROFILE = 3.84
 PROFILE_STRETCHES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
 """Widths, over the best one, that are tried at each place of the profile. Judgement."""
 
-SHAPE_ERROR = 0.2
-"""In widths, added to both sides of the interval of a cliff in quadrature. Tuned on saddles, whose foot is taken for a
-decay: their half-drop is found .013 of its step late, whatever the noise."""
+SHAPE_ERROR, LARGEST_SHAPE_ERROR = 0.2, 2.2
+"""In widths, added to both sides of the interval of a cliff in quadrature. The first was tuned on saddles, whose foot
+is taken for a decay: their half-drop is found .013 of its step late, whatever the noise. It grows with the misfit of
+the best shape up to the second, beyond which a tenth of a logistic is left: two steps that are taken for one fit badly,
+and where one of them is cannot be told better. Geometry."""
 
 STEP_POWERS, USUAL_POWERS = (1, 2, 0.5, 4, 8), (1, 2)
 """Powers of the logistic with which a cliff is located, and those whose width is reported. Tuned on saddles a' = a^p

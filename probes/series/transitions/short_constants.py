@@ -52,8 +52,9 @@ LOCATE_VALUES, LOCATE_SPACING, SHAPE_STRETCHES = 3.0, 0.25, (0.4, 0.6, 0.8, 1.0,
 """How far, in values, the place of a change is looked for around the best one of the search (or LOCATE_WIDTHS of its
 widths, if that is more), how finely, and with which widths over the best one. Judgement."""
 
-SHARP_WIDTHS = (0.15, 0.3, 0.5, 0.75)
-"""Widths with which a step between two values is located. Judgement."""
+SHARP_WIDTHS = (0.03, 0.08, 0.15, 0.3, 0.5, 0.75)
+"""Widths with which a step between two values is located. Judgement: with the narrowest of them any place between the
+two values is as likely as any other."""
 
 WILD_SDS, WILD_SHARE = 5.0, 0.05
 """Standard deviations beyond which a single value is taken for what its surroundings say, and the share of values that
