@@ -246,3 +246,13 @@ def test_refuses_what_is_no_table_and_no_rate():
         probes.find_events(planted_panel(layers=1, heads=2).table.drop(columns="layer"))
     with pytest.raises(ValueError, match="alpha is 2"):
         probes.find_events(planted_panel(layers=1, heads=2).table, alpha=2)
+
+
+def test_what_the_loss_does_where_the_learning_rate_jumps_is_said_and_is_no_event():
+    logged = falling(1000)
+    calm = burst(height=0.0).table
+    assert len(probes.find_events(calm, logged)) == 1
+    jumps = logged.assign(**{"lr-AdamW": np.where(logged.index < 1000, 1e-3, 1e-4)})
+    events = probes.find_events(calm, jumps)
+    assert len(events) == 0
+    assert any("loss falls at step " in note and "learning rate jumps" in note for note in events.attrs["notes"])

@@ -106,7 +106,7 @@ def _sentence(number: Any, row: dict[Any, Any], attrs: dict) -> str:
     heads = _heads(row["members"], total, row["circuit"] == MATRICES)
     said = f"{where} the {_name(first['name'])} {_verb(row)} in {heads}{_size(row)}"
     is_resolved = bool(findings["is_resolved"].tolist()[0])
-    said += f"{_also(metrics, 'together with')}; {'no noise' if is_resolved else _sure(row)}."
+    said += f"{_also(metrics, 'together with')}; {'its curves show no noise' if is_resolved else _sure(row)}."
     is_shared = pd.Series([one is True for one in weights["shared_with_controls"]], weights.index, dtype=bool)
     if row["shared_with_controls"] is True:  # said above all of them
         is_shared[:] = False

@@ -103,8 +103,13 @@ def _search(run: str, table: pd.DataFrame, metrics: pd.DataFrame | None, alpha: 
     if metrics is not None:
         more, where_too, refused_too = in_metrics(run, metrics, alpha=alpha)
         found, where, refused = found + more, {**where, **where_too}, {**refused, **refused_too}
+    notes = _left_out(panels) + [
+        f"{one.name} {one.direction}s at step {one.step:,.0f}, where the learning rate jumps: taken for that, no event"
+        for one in found
+        if one.q_value <= alpha and one.kind == "intervention"
+    ]
     found = [one for one in found if one.q_value <= alpha and one.kind not in ("settled", "intervention")]
-    return Search(run, _joined(found), where, refused, _left_out(panels), len(panels))
+    return Search(run, _joined(found), where, refused, notes, len(panels))
 
 
 def _left_out(panels: Sequence[Panel]) -> list[str]:

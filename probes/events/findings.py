@@ -15,7 +15,7 @@ import pandas as pd
 
 from probes.events.bursts import Burst, find_bursts
 from probes.events.panels import MATRICES, Panel
-from probes.series.logged import is_setting
+from probes.series.logged import interventions_of, is_setting
 from probes.series.transitions.find import find_transitions
 
 SMALLEST = 0.05
@@ -114,8 +114,12 @@ def in_weights(panels: Sequence[Panel], *, alpha: float, seed: int) -> list[Find
 def in_metrics(
     run: str, metrics: pd.DataFrame, *, alpha: float
 ) -> tuple[list[Finding], dict[str, list[tuple[float, float]]], dict[str, str]]:
-    """What the metrics of one run show, where they were searched, and why others were not."""
+    """What the metrics of one run show, where they were searched, and why others were not.
+
+    Where a learning rate was logged, what happens at its jumps is of kind "intervention".
+    """
     by_metric, where, refused = [], {}, {}
+    changed = interventions_of(metrics)
     for name in metrics.columns:
         if is_setting(str(name)):
             refused[str(name)] = "a clock or a setting of the training, not what it does"
@@ -125,7 +129,7 @@ def in_metrics(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # how much was searched is said with the events
-                found = find_transitions(series, alpha=alpha)
+                found = find_transitions(series, alpha=alpha, interventions=changed)
         except ValueError as error:
             refused[str(name)] = str(error)
             continue

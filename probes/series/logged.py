@@ -56,13 +56,14 @@ def is_setting(name: str) -> bool:
 
 
 def chosen_metrics(metrics: pd.DataFrame, wanted: Sequence[str] | None) -> pd.DataFrame:
-    """Those that are named, all of them if none is."""
+    """Those that are named, all of them if none is; and settings, which are not searched and say what was changed."""
     if wanted is None:
         return metrics
     unknown = [name for name in wanted if name not in metrics.columns]
     if unknown:
         raise ValueError(f"no metric is called {', '.join(unknown)}; there are {', '.join(map(str, metrics.columns))}")
-    return pd.DataFrame(metrics[list(wanted)])
+    settings = [str(name) for name in metrics.columns if is_setting(str(name)) and name not in wanted]
+    return pd.DataFrame(metrics[[*wanted, *settings]])
 
 
 def interventions_of(metrics: pd.DataFrame | None) -> list[float]:
