@@ -22,11 +22,11 @@ import numpy as np
 import pandas as pd
 
 import probes
-from probes.events.planted import SCHEDULES, _drift, autoregressive
+from probes.events.planted import SCHEDULES, autoregressive, drift_over
 from probes.measuring.tables import as_table
 
 COUNT, SEED = 20, 8111
-"""Tuned on 8111."""
+"""Tuned on 8111; 8123 was used to judge the test as it is now, and is used up."""
 
 NOISES = ("white", "AR .6", "AR .9", "uneven", "weights")
 SHAPES = {4: (2, 2), 16: (4, 4), 144: (12, 12)}
@@ -67,7 +67,7 @@ def draw(noise: str, heads: int, index: int, seed: int) -> Beside:
         height = np.exp(rng.uniform(np.log(6), np.log(300))) * rng.uniform(0.5, 1, heads) * rng.choice([-1, 1], heads)
         own = {"AR .6": 0.6, "AR .9": 0.9}.get(noise, 0.0)
         series = autoregressive(n, heads, own, rng) * (_uneven(n, rng)[:, None] if noise == "uneven" else 1)
-        series += np.stack([rng.uniform(0, 30) * _drift(steps, rng) for _ in range(heads)], axis=1)
+        series += np.stack([rng.uniform(0, 30) * drift_over(steps, rng) for _ in range(heads)], axis=1)
         values = {"effective_rank": series + np.outer(late, height * moves)}
         values["effective_rank"] = np.exp(values["effective_rank"] / 100)
     movers = frozenset(f"{k // per_layer}.{k % per_layer}" for k in np.flatnonzero(moves))

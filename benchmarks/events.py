@@ -3,6 +3,8 @@
 panels   144 heads in which nothing happens in four ways, and in which some move: false alarms, events found, heads
          named; on seeds used for nothing else (200 panels each take two hours; --panels 20 some minutes)
 speed    150 checkpoints x 288 heads x 8 probes on one core
+
+What is said of heads and steps beside a real event: `python -m benchmarks.beside`.
 """
 
 import sys

@@ -77,7 +77,7 @@ def smooth_panel(
     """
     at, rng = np.asarray(steps, dtype=np.int64), np.random.default_rng(seed)
     at = at[at > 0]
-    values = np.stack([_drift(at, rng) for _ in range(heads)], axis=1) * rng.normal(1, 0.3, heads)
+    values = np.stack([drift_over(at, rng) for _ in range(heads)], axis=1) * rng.normal(1, 0.3, heads)
     if stage is not None:
         values += 1.5 / (1 + np.exp(-np.log(at / stage) / 0.1))[:, None]
     return _table(at, np.exp(values), heads)
@@ -92,7 +92,7 @@ def _nothing(
         case "shared noise":
             return 0.6 * own + 0.8 * autoregressive(n, 1, rho, rng) * rng.normal(1, 0.3, count)
         case "shared drift":
-            return own + rng.uniform(3, 30) * _drift(steps, rng)[:, None] * rng.normal(1, 0.5, count)
+            return own + rng.uniform(3, 30) * drift_over(steps, rng)[:, None] * rng.normal(1, 0.5, count)
         case "private steps":
             when = rng.integers(3, n - 3, count)
             heights = rng.choice([-1.0, 1.0], count) * rng.uniform(3, 8, count)
@@ -110,7 +110,7 @@ def autoregressive(n: int, count: int, rho: float, rng: np.random.Generator) -> 
     return np.asarray(lfilter([1.0], [1.0, -rho], shocks, axis=0))
 
 
-def _drift(steps: Int64[np.ndarray, " step"], rng: np.random.Generator) -> Float64[np.ndarray, " step"]:
+def drift_over(steps: Int64[np.ndarray, " step"], rng: np.random.Generator) -> Float64[np.ndarray, " step"]:
     """A smooth curve of height 1: a decay, a power law, a wide logistic or part of a sine in ln(step)."""
     first = steps[steps > 0][0]
     x, t = np.log(steps + (steps == 0) * first / 2), steps / steps[-1]
