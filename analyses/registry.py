@@ -115,8 +115,11 @@ GROUPS = {
     "multi_head": Group(
         "001",
         {
-            "multi_head_plateaus": "Fig 1 of paper 001: plateaus, values and eigenvectors of several heads",
-            "multi_head_ranks": "Figs 2, 7, 9: plateaus and the rank of keys and queries",
+            "multi_head_plateaus": "Fig 1a of paper 001: plateaus and drops of the loss of several heads",
+            "multi_head_reduced": "Figs 1b, 1c: heads, eigenvectors and the reduced equation",
+            "multi_head_fixed_points": "sections 3.1, D, E: the fixed points, which are visited, and zero blocks",
+            "multi_head_ranks": "Figs 2, 7, 8: plateaus and the rank of keys and queries",
+            "multi_head_repeated": "Fig 9: repeated eigenvalues at every rank",
             "multi_head_variants": "Figs 3, 4, 5: softmax, initialisation, next-token loss",
             "multi_head_algorithm": "section 3.3: principal component regression in context",
         },

@@ -58,7 +58,7 @@ def test_every_set_of_eigenvectors_is_a_fixed_point_with_its_own_loss():
     losses = set()
     for learned in subsets(4):
         flow = PopulationFlow(S, 1 / N, *at_fixed_point(learned))
-        np.testing.assert_allclose(flow._velocity(0.0, flow.start), 0, atol=1e-15)
+        np.testing.assert_allclose(flow.velocity(flow.start), 0, atol=1e-15)
         assert flow.loss([0.0])[0] == pytest.approx(loss_of_subset(S, 1 / N, learned), rel=1e-12)
         losses.add(round(flow.loss([0.0])[0], 9))
     assert len(losses) == 2**4
@@ -79,11 +79,11 @@ def test_the_velocity_is_minus_half_the_gradient_of_the_loss(rng):
     flow = PopulationFlow(S, 1 / 7, *small_weights(rng, heads=3, rank=2, init=2.0))
 
     def loss(state):
-        return loss_of(S, 1 / 7, np.einsum("th,thri,thrj->tij", *flow._split(state[None])))[0]
+        return loss_of(S, 1 / 7, np.einsum("th,thri,thrj->tij", *flow.split(state[None])))[0]
 
     bumps = np.eye(len(flow.start)) * 1e-6
     numeric = [(loss(flow.start + b) - loss(flow.start - b)) / 2e-6 for b in bumps]
-    np.testing.assert_allclose(flow._velocity(0.0, flow.start), -0.5 * np.array(numeric), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(flow.velocity(flow.start), -0.5 * np.array(numeric), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
@@ -92,7 +92,7 @@ def test_each_head_conserves_its_two_differences_of_squares(rng, rank):
     constants = flow.conserved([0.0, 100, 1000, 5000])
     assert constants.shape == (4, 8)
     np.testing.assert_allclose(constants - constants[0], 0, atol=1e-6)
-    value, key, query = (part[0] for part in flow._split(flow.start[None]))
+    value, key, query = (part[0] for part in flow.split(flow.start[None]))
     by_hand = np.concatenate((value**2 - (key**2).sum((1, 2)), value**2 - (query**2).sum((1, 2))))
     np.testing.assert_allclose(constants[0], by_hand)
 

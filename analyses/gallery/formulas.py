@@ -79,14 +79,32 @@ FORMULAS: dict[str, tuple[Formula, ...]] = {
             r"L(M) = \sum_d \lambda_d - 2 \sum_d \lambda_d^2 M_{dd} + \sum_{d e} a_d M_{de}^2 \lambda_e",
             "Eqs 16-18",
         ),
+    ),
+    "multi_head_reduced": (
         Formula("first plateau, printed", r"t_1 = \frac{1}{\lambda_1^2\, v(0)}", "Eq 38"),
         Formula("end of a head", r"v \to (\lambda / a)^{1/3}", "Eq 6a"),
+        Formula("a head on its way", r"\dot{v} = \lambda^2 v^2 - \lambda a v^5", "Eq 7"),
+        Formula("time, corrected", r"\lambda^2 t = \int \frac{dv}{v^2 - (a / \lambda)\, v^5}", "Eq 37 has v² there"),
+    ),
+    "multi_head_fixed_points": (
+        Formula(
+            "what the heads do at a fixed point",
+            r"\sum_i v_i\, k_i q_i^{T} = \sum_{d \in S} \frac{\lambda_d}{a_d}\, e_d e_d^{T}",
+            "Eqs 3, 4, one for each of the 2^D sets S",
+        ),
     ),
     "multi_head_ranks": (
         Formula(
             "what H heads of rank R do together", r"M = \sum_{i=1}^{H} v_i \sum_{r=1}^{R} k_{ir}\, q_{ir}^{T}", "Eq 45"
         ),
         Formula("conserved in a head", r"\sum_r \lVert k_r \rVert^2 - v^2", "Eq 50"),
+    ),
+    "multi_head_repeated": (
+        Formula(
+            "levels of the loss",
+            r"L(M_m) = \operatorname{tr} \Lambda - \sum_{d \le m} \frac{\lambda_d}{1 + (1 + \operatorname{tr} \Lambda / \lambda_d) / N}",
+            "Eq 5",
+        ),
     ),
     "multi_head_variants": (
         Formula("a plateau lasts", r"t \propto 1 / w_\mathrm{init}", "Appendix B.2, by homogeneity"),

@@ -1,20 +1,25 @@
 """Section 3.3 of paper 001: what the heads compute on each plateau, beside principal component regression.
 
-Uses the runs of `multi_head_plateaus` and trains two longer contexts (six seeds each, about 10 s on one core). Expect:
+Uses the runs of `multi_head_plateaus` and trains two longer contexts (six seeds each, about 10 s on one core), and as
+many fresh ones. Expect:
 on the plateau with m eigenvectors the nearest of all regressions on the leading components is the one with m; the
 difference to it falls as 1 / sqrt(N) and is no less than a third of the answer at N = 31.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from analyses.paper_001_multi_head.plateau_measures import CLEAR
-from analyses.paper_001_multi_head.runs import RUNS, Group, of_context
+from analyses.paper_001_multi_head.runs import RUNS, Group, Source, of_context
+from analyses.tools.claims import Claim, Measured, by_group, judged
 from analyses.tools.draw import EXACT, MEASURED, panels
 from analyses.tools.page import Page
-from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict, judge, spread
+from analyses.tools.rules import Close, Every, Small, Together
+from analyses.tools.verdicts import spread
 from models.multi_head.task import Tokens, draw_tokens, prompts_from_tokens
 from models.multi_head.theory import fixed_point
 
@@ -22,25 +27,40 @@ CONTEXTS = (31, 127, 511)
 FRESH = {"toy": 500, "quick": 4000, "paper": 20000}
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Runs by length, what they do on fresh prompts, and the distance of Eq 8 from regression."""
+
+    groups: dict[int, Group]
+    found: dict[int, list[dict]]
+    limit: dict[int, np.ndarray]
+
+
+def gather(source: Source) -> Seen:
+    """Train or load, and compare."""
+    groups = {n: of_context(n, source) for n in CONTEXTS}
+    tokens = {n: fresh_prompts(group, FRESH[source.size]) for n, group in groups.items()}
+    found = {n: compare(groups[n], tokens[n]) for n in CONTEXTS}
+    return Seen(groups, found, {n: difference_at_fixed_points(groups[n], tokens[n]) for n in CONTEXTS})
+
+
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
     """Train or load, measure, draw, judge."""
-    groups = {n: of_context(n, size, runs) for n in CONTEXTS}
-    tokens = {n: fresh_prompts(group, FRESH[size]) for n, group in groups.items()}
-    found = {n: compare(groups[n], tokens[n]) for n in CONTEXTS}
-    limit = {n: difference_at_fixed_points(groups[n], tokens[n]) for n in CONTEXTS}
+    source = Source(size, runs)
+    seen = gather(source)
     return Page(
         "multi_head_algorithm",
         "Principal component regression in context (section 3.3)",
         "On the plateau with m eigenvectors the heads do Eq 8, and among regressions on the leading components the one with m "
         "is nearest. That they 'approximately implement' it is a statement about long prompts: they use the mean covariance "
         "in place of the prompt's own, and at N = 31 the difference is a third of the answer.",
-        groups[31].facts + f"; also N = {', '.join(map(str, CONTEXTS[1:]))}; {FRESH[size]} fresh prompts",
-        draw(groups, found, limit),
+        seen.groups[31].facts + f"; also N = {', '.join(map(str, CONTEXTS[1:]))}; {FRESH[size]} fresh prompts",
+        draw(seen.groups, seen.found, seen.limit),
         "Left: distance between the answers of the heads on the plateau with m eigenvectors (rows) and of regression on m' "
         "components (columns), as a share of the size of the true answer, N = 31, mean over seeds. Middle: mean squared "
         "error on fresh prompts. Right: distance to the regression with the same m against the length of the prompts; "
         "points are seeds, lines Eq 8 at the fixed points.",
-        judgements(groups, found, limit),
+        judged(CLAIMS, seen, gather(source.other) if source.other else None),
     )
 
 
@@ -165,47 +185,102 @@ def draw(groups: dict[int, Group], found: dict[int, list[dict]], limit: dict[int
     return figure
 
 
-def judgements(groups: dict[int, Group], found: dict[int, list[dict]], limit: dict[int, np.ndarray]) -> list[Verdict]:
-    """The claims of section 3.3."""
-    modes = len(groups[31].config.eigenvalues)
-    eq_8 = {n: np.array([row["to_eq_8"] for row in rows]) for n, rows in found.items()}
-    nearest = {n: [int(row["to_regression"].argmin()) == row["m"] for row in rows] for n, rows in found.items()}
-    own = {n: np.array([row["to_regression"][row["m"]] for row in rows if row["m"] > 0]) for n, rows in found.items()}
-    last = {n: np.array([row["error"] for row in rows if row["m"] == modes]) for n, rows in found.items()}
-    lengths = np.log(list(limit))
-    slope = np.array([np.polyfit(lengths, np.log([limit[n][m] for n in limit]), 1)[0] for m in range(1, modes + 1)])
-    return [
-        Verdict(
-            "during the plateau with m eigenvectors the heads compute Eq 8",
-            "Eq 8",
-            "distance to Eq 8, as a share of the true answers: "
-            + "; ".join(f"N = {n}: {spread(v)}" for n, v in eq_8.items()),
-            judge(max(float(v.mean()) for v in eq_8.values()), 0.1, 0.25),
-            "what is left is the noise of SGD and the next mode on its way",
-        ),
-        Verdict(
-            "early stopping on a plateau gives principal component regression with the first m components",
-            "section 3.3",
-            "the nearest of all regressions has m components: "
-            + "; ".join(f"N = {n}: {sum(v)} of {len(v)} plateaus" for n, v in nearest.items()),
-            judge(1 - float(np.mean([x for v in nearest.values() for x in v])), 0.0, 0.2),
-            "nearest is not near: see the next row",
-        ),
-        Verdict(
-            "the heads approximately implement it",
-            "section 3.3",
-            "distance to that regression, m > 0: "
-            + "; ".join(f"N = {n}: {spread(v, 2)}" for n, v in own.items())
-            + f". Along Eq 8 it falls as N to the {spread(slope, 2)}",
-            HOLDS if own[31].mean() < 0.1 else IN_PART if own[CONTEXTS[-1]].mean() < 0.15 else FAILS,
-            "regression divides by the covariance of the prompt, the heads by its mean: the difference goes as 1 / sqrt(N)",
-        ),
-        Verdict(
-            "converged, the heads do least squares regression in context",
-            "section 3.3",
-            "mean squared error on noiseless prompts, where least squares makes none: "
-            + "; ".join(f"N = {n}: {spread(v)}" for n, v in last.items()),
-            HOLDS if last[31].mean() < 0.02 else IN_PART if last[CONTEXTS[-1]].mean() < 0.02 else FAILS,
-            "only in the limit of long prompts, as the paper says; Eq 5 gives the rest of the error",
-        ),
-    ]
+def eq_8(seen: Seen) -> Measured:
+    """Distance to Eq 8, mean over the plateaus of each run, at every length."""
+    each = {f"N = {n}": _by_run(rows, lambda row: row["to_eq_8"]) for n, rows in seen.found.items()}
+    text = f"distance to Eq 8, as a share of the true answers: {by_group(each, spread)}"
+    return Measured(text, np.concatenate([*each.values()]))
+
+
+def nearest(seen: Seen) -> Measured:
+    """Whether on every plateau of a run the regression with as many components is the nearest."""
+    each = {n: _by_run(rows, lambda row: row["to_regression"].argmin() == row["m"]) for n, rows in seen.found.items()}
+    told = "; ".join(
+        f"N = {n}: {sum(row['to_regression'].argmin() == row['m'] for row in rows)} of {len(rows)} plateaus"
+        for n, rows in seen.found.items()
+    )
+    text = f"the nearest of all regressions has m components: {told}"
+    return Measured(text, (np.concatenate([*each.values()]) >= 1).astype(float))
+
+
+def near(seen: Seen) -> Measured:
+    """Distance to that regression, mean over the plateaus with m > 0 of each run, at the paper's length."""
+    each = {f"N = {n}": _to_own(rows) for n, rows in seen.found.items()}
+    text = f"distance to that regression, m > 0: {by_group(each, lambda v: spread(v, 2))}"
+    return Measured(text, each[f"N = {CONTEXTS[0]}"])
+
+
+def nearer_with_length(seen: Seen) -> Measured:
+    """The exponent in N of the distance between Eq 8 and regression, one per m, against -1/2."""
+    lengths, modes = np.log(list(seen.limit)), len(seen.groups[CONTEXTS[0]].config.eigenvalues)
+    slopes = [np.polyfit(lengths, np.log([seen.limit[n][m] for n in seen.limit]), 1)[0] for m in range(1, modes + 1)]
+    text = f"exponent of N, m = 1 .. {modes}: {', '.join(f'{x:.3f}' for x in slopes)}"
+    return Measured(text, np.array(slopes) / -0.5, n=f"{modes} fixed points, {len(lengths)} lengths")
+
+
+def least_squares(which: int) -> Callable[[Seen], Measured]:
+    """Mean squared error of converged heads on noiseless prompts, where least squares makes none, by that of answering 0."""
+
+    def measure(seen: Seen) -> Measured:
+        modes = len(seen.groups[which].config.eigenvalues)
+        last = {n: np.array([row["error"] for row in rows if row["m"] == modes]) for n, rows in seen.found.items()}
+        text = "mean squared error, " + "; ".join(f"N = {n}: {spread(v)}" for n, v in last.items() if len(v))
+        return Measured(f"{text}; answering 0 makes {sum(seen.groups[which].config.eigenvalues):.2f}", last[which])
+
+    return measure
+
+
+def _by_run(rows: list[dict], measure: Callable[[dict], float]) -> np.ndarray:
+    """The mean over the plateaus of each run."""
+    seeds = sorted({row["seed"] for row in rows})
+    return np.array([np.mean([measure(row) for row in rows if row["seed"] == seed]) for seed in seeds], dtype=float)
+
+
+def _to_own(rows: list[dict]) -> np.ndarray:
+    return _by_run([row for row in rows if row["m"] > 0], lambda row: row["to_regression"][row["m"]])
+
+
+CLAIMS: list[Claim[Seen]] = [
+    Claim(
+        "during the plateau with m eigenvectors the heads compute Eq 8",
+        "Eq 8",
+        eq_8,
+        Together([Small(0.1, 0.25)] * len(CONTEXTS), [f"N = {n}" for n in CONTEXTS]),
+        "what is left is the noise of SGD and the next mode on its way",
+    ),
+    Claim(
+        "early stopping on a plateau gives principal component regression with the first m components",
+        "section 3.3",
+        nearest,
+        Every(0.8, 1 / 5),
+        "among regressions on the leading components; nearest is not near: see the next rows",
+    ),
+    Claim(
+        "the heads approximately implement it",
+        "section 3.3",
+        near,
+        Small(0.1, 0.25),
+        "at the paper's length: regression divides by the covariance of the prompt, the heads by its mean",
+    ),
+    Claim(
+        "in the limit of long prompts Eq 8 is that regression",
+        "below Eq 8",
+        nearer_with_length,
+        Close(0.05, 0.2),
+        "the covariance of a prompt is 1 / sqrt(N) from its mean",
+    ),
+    Claim(
+        "converged, the heads approximately do least squares regression in context, N = 31",
+        "section 3.3",
+        least_squares(31),
+        Small(0.02, 0.1),
+        "as a share of the unit variance of the answers; Eq 5 gives this error",
+    ),
+    Claim(
+        f"the same at N = {CONTEXTS[-1]}",
+        "section 3.3, for long prompts",
+        least_squares(CONTEXTS[-1]),
+        Small(0.02, 0.1),
+        "the limit that the paper names",
+    ),
+]

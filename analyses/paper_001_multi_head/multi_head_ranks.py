@@ -1,193 +1,283 @@
-"""Figs 2, 7, 8 and 9 of paper 001: what the rank of keys and queries does to the plateaus.
+"""Figs 2, 7 and 8 of paper 001: what the rank of keys and queries does to the plateaus.
 
-Trains eight eigenvectors with nine heads of rank 1, 2, 4, 8 (six seeds each, about 45 s on one core), four eigenvectors
-with five heads of rank 1, 2, 4 (18 s) and repeated eigenvalues (6 s). Expect: plateaus where m is divisible by R, D / R
-heads that grow, all ranks at the same end.
+Trains eight eigenvectors with nine heads of rank 1, 2, 4, 8 (six seeds each, about 45 s on one core) and four eigenvectors
+with five heads of rank 2, 3, 4 (15 s), as many fresh seeds, and follows the flow from 24 starts at every rank (40 s).
+Expect: plateaus where m is divisible by R, rarely more heads grown than D / R, all ranks at the same end.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from analyses.paper_001_multi_head.runs import RUNS, Group, figure_1, of_rank, repeated, value_weights
+from analyses.paper_001_multi_head.head_measures import shared
+from analyses.paper_001_multi_head.plateau_measures import NEAR, Staircase
+from analyses.paper_001_multi_head.runs import (
+    FIGURE_2,
+    FIGURE_7,
+    RUNS,
+    Group,
+    Source,
+    flows_from,
+    of_rank,
+    value_weights,
+)
+from analyses.tools.claims import Claim, Measured, by_group, judged
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.page import Page
-from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict, judge, percent, spread
+from analyses.tools.rules import AboveControls, Close, Every, Small, Together
+from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, percent, spread
 
-RANKS = (1, 2, 4, 8)
-VALUE_RANKS = (1, 2, 4)
-NEAR = 0.15  # the loss is at a level if it is within this share of the smaller gap to the levels beside it
-GROWN = 0.5  # a head has grown if its |v| is above this share of the largest
+TRAINED = (1, 2, 4, 8)
+BETWEEN = (3, 5, 6, 7)
+VALUES = (2, 3, 4)
+END = {"toy": 200.0, "quick": 8000.0, "paper": 16000.0}  # of the flows; twice that for R = 1
+CONSPICUOUS = (
+    2.0  # a stay at levels where a head has to grow is conspicuous if it is this many times that at the others
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Trained runs and flows by rank: eight eigenvectors, and four for Fig 7."""
+
+    source: Source
+    groups: dict[int, Group]
+    flows: dict[int, Staircase]
+    values: dict[int, Group]
+    value_flows: dict[int, Staircase]
+
+    @cached_property
+    def trained(self) -> dict[int, Staircase]:
+        """The losses of the trained runs."""
+        return {rank: Staircase.of_group(group) for rank, group in self.groups.items()}
+
+
+def gather(source: Source) -> Seen:
+    """Train or load, and integrate."""
+    init = {"toy": 1.0}.get(source.size, FIGURE_2.init)
+    end = END[source.size]
+    flows = {
+        rank: Staircase.of_flow(
+            replace(FIGURE_2, rank=rank, init=init),
+            source.starts(2),
+            2 * end if rank == 1 else end,
+            2.0 if rank < 5 else 1.0,
+        )
+        for rank in sorted((*TRAINED, *BETWEEN))
+    }
+    few = {r: Staircase.of_flow(replace(FIGURE_7, rank=r, init=init), source.starts(), end, 2.0) for r in VALUES}
+    values = {rank: value_weights(rank, source) for rank in VALUES}
+    return Seen(source, {rank: of_rank(rank, source) for rank in TRAINED}, flows, values, few)
 
 
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
     """Train or load, measure, draw, judge."""
-    groups = {rank: of_rank(rank, size, runs) for rank in RANKS}
-    values = {rank: value_weights(rank, size, runs) for rank in VALUE_RANKS}
-    twice, square = repeated(size, runs), figure_1(size, runs)
+    source = Source(size, runs)
+    seen = gather(source)
     return Page(
         "multi_head_ranks",
-        "Plateaus and the rank of keys and queries (Figs 2, 7, 9)",
+        "Plateaus and the rank of keys and queries (Figs 2, 7, 8)",
         "A head of rank R learns R eigenvectors: the loss rests where a new head has to grow, at m = 0, R, 2R, ..., and "
         "hardly in between. (The text has it the other way round: 'for m that divides R'.) The end is the same for every "
         "rank.",
-        groups[1].facts.replace("R = 1", "R = 1, 2, 4, 8") + f". Values: {values[1].facts.split(';')[0]}, H = 5. "
-        f"Repeated: {twice.facts.split(';')[0]}",
-        draw(groups, values, twice),
-        "Top: expected loss, one curve per seed, with the levels of Eq 5; dark dashes where m is divisible by R. Below left: "
-        "value weights of seed 0 for four eigenvectors and heads of rank 1, 2, 4 (Fig 7): as many grow as are needed. Below "
-        "right: repeated eigenvalues, rank one (Fig 9).",
-        judgements(groups, values, twice, square),
+        seen.groups[1].facts.replace("R = 1", "R = 1, 2, 4, 8")
+        + f". Values: {seen.values[2].facts.split(';')[0]}, H = 5. Flow: {len(seen.flows[1].loss)} starts a rank",
+        draw(seen),
+        "Top: expected loss of trained runs, one curve per seed, with the levels of Eq 5; dark dashes where m is divisible by R "
+        "(Fig 2). Middle: the same along the population flow, for ranks that do not divide 8 (Fig 8). Below: value weights of "
+        "seed 0 for four eigenvectors (Fig 7), as many of which grow as heads are needed; right, how long the flow stays at each level, "
+        "with rings where m is divisible by R.",
+        judged(CLAIMS, seen, gather(source.other) if source.other else None),
     )
 
 
-def dwell(group: Group) -> np.ndarray:
-    """How long the loss is at each level, in units of ln(time): [seeds, D + 1]."""
-    levels = group.levels
-    gaps = -np.diff(levels)
-    width = NEAR * np.minimum(np.concatenate(([np.inf], gaps)), np.concatenate((gaps, [np.inf])))
-    near = np.abs(group.loss[:, 1:, None] - levels) < width
-    return (near / group.times[1:, None]).sum(1) * group.config.learning_rate
-
-
-def grown(group: Group) -> np.ndarray:
-    """How many heads have grown at the end, in each seed."""
-    last = [np.abs(group.weights(seed)[1]["value"][-1]) for seed in group.seeds]
-    return np.array([int((v > GROWN * v.max()).sum()) for v in last])
-
-
-def shared_modes(group: Group) -> list[bool]:
-    """Whether in a seed some eigenvector is written by two heads, each with more than a fifth of it."""
-    found = []
-    for seed in group.seeds:
-        weights = group.weights(seed)[1]
-        written = np.einsum("h,hrd,hrd->hd", *(weights[name][-1] for name in ("value", "key", "query")))
-        share = written / written.sum(0)
-        found.append(bool(((share > 0.2).sum(0) > 1).any()))
-    return found
-
-
-def draw(groups: dict[int, Group], values: dict[int, Group], twice: Group):
-    """Losses by rank; values by rank, and repeated eigenvalues."""
-    figure, axes = panels(2, 4, height=3.5)
-    for ax, (rank, group) in zip(axes[0], groups.items(), strict=True):
-        _draw_loss(ax, group)
-        ax.set_title(f"R = {rank}, D = {len(group.config.eigenvalues)}, H = {group.config.heads}")
-    for ax, (rank, group) in zip(axes[1], values.items(), strict=False):
+def draw(seen: Seen):
+    """Losses by rank, values by rank, and stays."""
+    figure, axes = panels(3, 4, height=3.3)
+    for row, stairs in ((0, seen.trained), (1, {rank: seen.flows[rank] for rank in BETWEEN})):
+        for ax, (rank, one) in zip(axes[row], stairs.items(), strict=True):
+            draw_loss(ax, one)
+            ax.set_title(f"R = {rank}, D = 8, H = 9, {'trained' if row == 0 else 'flow'}")
+    for ax, (rank, group) in zip(axes[2], seen.values.items(), strict=False):
         times, weights = group.weights(0)
         for head, colour in enumerate(mode_colours(group.config.heads)):
             ax.plot(times[1:], np.abs(weights["value"][1:, head]), color=colour, linewidth=1.8)
         ax.set(xscale="log", xlim=(5, times[-1]), xlabel="time (learning rate x step)", ylabel="|v| of each head")
         ax.set_title(f"value weights, R = {rank}, D = 4, H = 5")
-    _draw_loss(axes[1, 3], twice)
-    axes[1, 3].set_title("repeated eigenvalues, R = 1")
+    ax = axes[2, 3]
+    for rank, colour in zip((1, 2, 3, 4), mode_colours(4), strict=True):
+        mean, inner = seen.flows[rank].stays.mean(0)[1:-1], np.arange(1, len(seen.flows[rank].levels) - 1)
+        ax.plot(inner, mean, ".-", color=colour, label=f"R = {rank}")
+        new = seen.flows[rank].new_head
+        ax.plot(inner[new], mean[new], "o", mfc="none", markersize=9, color=colour)
+    ax.set(xlabel="eigenvectors m learned", ylabel="mean stay, ln(time)", title="how long the flow stays")
+    ax.legend(fontsize=7)
     return figure
 
 
-def _draw_loss(ax, group: Group) -> None:
-    for loss in group.loss:
-        ax.plot(group.times[1:], loss[1:], color="#1f6fb4", linewidth=0.8, alpha=0.8)
-    for m, level in enumerate(group.levels):
-        divisible = m % group.config.rank == 0
+def draw_loss(ax, stairs: Staircase) -> None:
+    """Losses among their levels."""
+    for loss in stairs.loss[:12]:
+        ax.plot(stairs.times[1:], loss[1:], color="#1f6fb4", linewidth=0.8, alpha=0.8)
+    for m, level in enumerate(stairs.levels):
+        divisible = m % stairs.rank == 0
         ax.axhline(level, **(PRINTED | ({"color": "black"} if divisible else {"color": "#bbb", "linewidth": 1.0})))
-    ax.set(xscale="log", xlim=(5, group.times[-1]), xlabel="time (learning rate x step)", ylabel="expected loss")
+    ax.set(xscale="log", xlim=(5, stairs.times[-1]), xlabel="time (learning rate x step)", ylabel="expected loss")
 
 
-def judgements(groups: dict[int, Group], values: dict[int, Group], twice: Group, square: Group) -> list[Verdict]:
-    """The claims of section 4 and Appendix E."""
-    modes = len(groups[1].config.eigenvalues)
-    stays = {rank: dwell(group) for rank, group in groups.items()}
-    contrast, divides = {}, {}
+def contrast(which: str, ranks: Sequence[int]) -> Callable[[Seen], Measured]:
+    """Whether each run stays conspicuously longer where a head has to grow than where it does not."""
+
+    def measure(seen: Seen) -> Measured:
+        ratios = {f"R = {rank}": _contrast(getattr(seen, which)[rank]) for rank in ranks}
+        text = f"mean stay at m divisible by R / at the others, {which}: {by_group(ratios, lambda v: spread(v, 1))}"
+        if which == "trained":
+            flow = {f"R = {rank}": _contrast(seen.flows[rank]) for rank in ranks}
+            text += f". Flow: {by_group(flow, lambda v: spread(v, 1))}"
+        return Measured(text, np.concatenate([(v > CONSPICUOUS).astype(float) for v in ratios.values()]))
+
+    return measure
+
+
+def as_printed(seen: Seen) -> Measured:
+    """Whether each run stays longer at m that divides R (and is not divisible by it) than at m divisible by R."""
+    told, longer = {}, []
     for rank in (2, 4):
-        inner, stay = np.arange(1, modes), stays[rank][:, 1:-1]
-        new_head = inner % rank == 0
-        contrast[rank] = stay[:, new_head].mean(1) / stay[:, ~new_head].mean(1)
-        only_printed = (rank % inner == 0) & ~new_head
-        divides[rank] = stay[:, only_printed].mean(1) / stay[:, new_head].mean(1)
-    ends = {rank: group.loss[:, -200:].mean(1) / group.levels[-1] for rank, group in groups.items() if rank > 1}
-    counts = {rank: grown(group) for rank, group in values.items()}
-    needed = {rank: -(-4 // rank) for rank in values}
-    as_needed = np.concatenate([counts[rank] == needed[rank] for rank in values])
-    drift = {
-        rank: np.ptp(g.flows[0].conserved([0.0, 100.0, 1000.0]), axis=0).max()
-        for rank, g in groups.items()
-        if rank in (2, 4)
-    }
-    shared = {
-        f"D = {modes}, H = {groups[1].config.heads}": shared_modes(groups[1]),
-        "D = 4, H = 5": shared_modes(values[1]),
-    }
-    alone = shared_modes(square)
-    pairs = [(m, dwell(twice)[:, m]) for m in (1, 3)]
-    between = np.stack([stay for _, stay in pairs])
-    return [
-        Verdict(
-            "conspicuous plateaus at L(M_m) where a new head has to grow, m divisible by R",
-            "section 4, Fig 2",
-            "mean stay at those levels / at the others, in ln(time): "
-            + "; ".join(f"R = {rank}: {spread(v, 1)}" for rank, v in contrast.items()),
-            _over(contrast, 2.0),
-            f"a stay is the ln(time) within {100 * NEAR:.0f} % of the gap to the next level; the first and the last level are left out",
-        ),
-        Verdict(
-            "'for m that divides R'",
-            "section 4 and Fig 7, as printed",
-            "mean stay at m that divides R without being divisible by it (R = 2: m = 1; R = 4: m = 1, 2) / at m divisible by "
-            "R: " + "; ".join(f"R = {rank}: {spread(v, 1)}" for rank, v in divides.items()),
-            _over(divides, 1.0),
-            "the words are reversed: it is R that divides m, as the paper's own examples (R = 2: m = 0, 2, 4, 6) show",
-        ),
-        Verdict(
-            "R = 1 rests at every L(M_m), R = D only at the start",
-            "Fig 2",
-            f"mean stay at m = 1 .. {modes - 1}: R = 1: {spread(stays[1][:, 1:-1].mean(1), 2)}; "
-            f"R = {modes}: {spread(stays[RANKS[-1]][:, 1:-1].mean(1), 2)} in ln(time)",
-            HOLDS if stays[1][:, 1:-1].mean() > 2 * stays[RANKS[-1]][:, 1:-1].mean() else IN_PART,
-            "with one value for all eigenvectors the later ones follow at once",
-        ),
-        Verdict(
-            "a new value weight grows only when m is divisible by R",
-            "Appendix E.4, Fig 7",
-            "heads grown at the end (needed): "
-            + "; ".join(f"R = {rank}: {', '.join(map(str, counts[rank]))} ({needed[rank]})" for rank in values),
-            judge(1 - float(as_needed.mean()), 0.1, 0.6),
-            "in some seeds a head more than needed takes a share of the work",
-        ),
-        Verdict(
-            "all ranks have the same fixed points in function space and end at L(M_D)",
-            "Appendix E.3, Eq 48",
-            "final loss / L(M_D): " + "; ".join(f"R = {rank}: {percent(v)}" for rank, v in ends.items()),
-            judge(max(abs(float(v.mean()) - 1) for v in ends.values()), 0.03, 0.1),
-            "above it by the noise of SGD",
-        ),
-        Verdict(
-            "the sum over r of |k_r|² - v² is conserved in each head",
-            "Eq 50",
-            "population flow, largest change: " + "; ".join(f"R = {rank}: {v:.0e}" for rank, v in drift.items()),
-            judge(float(max(drift.values())), 1e-6, 1e-3),
-            "a law of the flow; SGD breaks it at order learning rate / batch",
-        ),
-        Verdict(
-            "a head takes up one eigenvector while the other heads stay where they are",
-            "Eq 6, with more heads than eigenvectors",
-            "seeds in which two heads share an eigenvector: "
-            + "; ".join(f"{name}: {sum(v)} of {len(v)}" for name, v in shared.items())
-            + f"; control with as many heads as eigenvectors (Fig 1): {sum(alone)} of {len(alone)}",
-            HOLDS if not any(any(v) for v in shared.values()) else IN_PART,
-            "two heads can leave a plateau together and then share its eigenvector, more often if there are more heads than "
-            "eigenvectors; Eq 7 is off for both",
-        ),
-        Verdict(
-            "with repeated eigenvalues R = 1 can still rest between two equal ones, or skip the plateau, by the seed",
-            "Appendix E.5, Fig 9",
-            "stay between equal eigenvalues by seed, in ln(time): "
-            + "; ".join(f"m = {m}: {', '.join(f'{x:.2f}' for x in stay)}" for m, stay in pairs),
-            HOLDS if (between > 0.3).any() and (between < 0.3).any() else IN_PART if (between > 0.3).any() else FAILS,
-            "heads start at random sizes, so their escapes differ even at equal rates",
-        ),
-    ]
+        stairs, inner = seen.flows[rank], np.arange(1, len(seen.flows[rank].levels) - 1)
+        there = np.maximum(stairs.stay_at(stairs.new_head), 1e-9)
+        ratio = stairs.stay_at((rank % inner == 0) & ~stairs.new_head) / there
+        told[f"R = {rank}"] = ratio
+        longer.append(ratio > 1)
+    text = "mean stay at m that divides R without being divisible by it (R = 2: m = 1; R = 4: m = 1, 2) / at m divisible by R"
+    return Measured(f"{text}, flow: {by_group(told, lambda v: spread(v, 2))}", np.concatenate(longer).astype(float))
 
 
-def _over(ratios: dict[int, np.ndarray], least: float) -> str:
-    means = [float(v.mean()) for v in ratios.values()]
-    return HOLDS if min(means) >= least else IN_PART if min(means) > 1 else FAILS
+def every_level(seen: Seen) -> Measured:
+    """Mean stay between the first level and the last: R = 1 beside R = D as the control."""
+    one, all_at_once = (seen.trained[rank].stays[:, 1:-1].mean(1) for rank in (1, 8))
+    shortest = seen.flows[1].stays[:, 1:-1]
+    text = (
+        f"mean stay at m = 1 .. 7, ln(time), trained: R = 1 {spread(one, 2)}; R = 8 {spread(all_at_once, 2)}. Flow, R = 1: "
+        f"by m {', '.join(f'{x:.2f}' for x in shortest.mean(0))}"
+    )
+    return Measured(text, one, all_at_once)
+
+
+def heads_grown(seen: Seen) -> Measured:
+    """Whether as many heads have grown at the end of each flow as are needed, R = 2, 3, 4."""
+    told, right = [], []
+    for rank, stairs in seen.value_flows.items():
+        needed, counts = -(-4 // rank), stairs.grown()
+        trained = Staircase.of_group(seen.values[rank]).grown()
+        shares = ", ".join(f"{k} heads: {(counts == k).sum()}" for k in np.unique(counts))
+        told.append(
+            f"R = {rank} ({needed} needed): starts by heads grown {shares}; trained {', '.join(map(str, trained))}"
+        )
+        right.append(counts == needed)
+    return Measured(". ".join(told), np.concatenate(right).astype(float))
+
+
+def same_end(seen: Seen) -> Measured:
+    """The loss at the end by L(M_D), trained; R = 1 is not there yet by then. The flow is told."""
+    late = {f"R = {r}": s.loss[:, -200:].mean(1) / s.levels[-1] for r, s in seen.trained.items() if r > 1}
+    flow = {f"R = {r}": s.loss[:, -1] / s.levels[-1] for r, s in seen.flows.items() if r > 1}
+    text = f"final loss / L(M_D), trained: {by_group(late, percent)}. Flow: {by_group(flow, percent)}"
+    return Measured(text, np.concatenate([*late.values()]))
+
+
+def conserved(seen: Seen) -> Measured:
+    """How much the sum over r of |k_r|² - v² changes along flows of rank 2 and 4."""
+    flows = {rank: seen.groups[rank].flows[:3] for rank in (2, 4)}
+    change = {
+        r: [float(np.ptp(f.conserved([0.0, 100.0, 1000.0]), axis=0).max()) for f in each] for r, each in flows.items()
+    }
+    text = "flow, largest change: " + "; ".join(f"R = {rank}: {max(v):.0e}" for rank, v in change.items())
+    return Measured(text, np.array([x for v in change.values() for x in v]))
+
+
+def one_head_each(seen: Seen) -> Measured:
+    """Whether no eigenvector is written by two heads, with one head more than eigenvectors; the control has as many."""
+    found = {}
+    for heads in (4, 5, 8):
+        config = replace(FIGURE_7, rank=1, heads=heads, init={"toy": 1.0}.get(seen.source.size, FIGURE_7.init))
+        flows = flows_from(config, seen.source.starts(), 2 * END[seen.source.size], 2.0)
+        last = zip(flows.value[-1], flows.key[-1], flows.query[-1], strict=True)
+        found[heads] = np.array([not shared(*weights) for weights in last], dtype=float)
+    told = "; ".join(f"H = {heads}: {v.sum():.0f} of {len(v)}" for heads, v in found.items())
+    return Measured(f"starts in which no two heads share an eigenvector, D = 4: {told}", found[5])
+
+
+def _contrast(stairs: Staircase) -> np.ndarray:
+    return stairs.stay_at(stairs.new_head) / np.maximum(stairs.stay_at(~stairs.new_head), 1e-9)
+
+
+CLAIMS: list[Claim[Seen]] = [
+    Claim(
+        "conspicuous plateaus at L(M_m) where a new head has to grow, m divisible by R",
+        "section 4, Figs 2b, 2c",
+        contrast("trained", (2, 4)),
+        Together([Every(0.5, 0.5)] * 2, ["R = 2", "R = 4"]),
+        f"a stay is the ln(time) within {100 * NEAR:.0f} % of the gap to the next level, conspicuous if {CONSPICUOUS:g} times as "
+        "long; the first and the last level are left out",
+    ),
+    Claim(
+        "the same for R = 3, 5, 6, 7",
+        "Figs 8a-d",
+        contrast("flows", BETWEEN),
+        Together([Every(0.5, 0.5)] * len(BETWEEN), [f"R = {rank}" for rank in BETWEEN]),
+        "for R above D / 2 there is one such level, where the second head has to grow, and what is left for it is slow anyway",
+    ),
+    Claim(
+        "'for m that divides R'",
+        "section 4 and Fig 7, as printed",
+        as_printed,
+        Together([Every(0.5, 0.5)] * 2, ["R = 2", "R = 4"]),
+        {
+            HOLDS: "as the words have it",
+            IN_PART: "at one of the ranks",
+            FAILS: "the words are reversed: it is R that divides m, as the paper's own examples (R = 2: m = 0, 2, 4, 6) show",
+        },
+    ),
+    Claim(
+        "R = 1 rests at every L(M_m), R = D only at the start",
+        "section 4, Figs 2a, 2d",
+        every_level,
+        AboveControls(),
+        "with one value for all eigenvectors the later ones follow at once",
+    ),
+    Claim(
+        "a new value weight grows only where m is divisible by R",
+        "Appendix E.4, Figs 7a-c",
+        heads_grown,
+        Together([Every(0.5, 0.5)] * len(VALUES), [f"R = {rank}" for rank in VALUES]),
+        {
+            HOLDS: "as many heads as are needed, from every start",
+            IN_PART: "from some starts a head more than needed takes a share of the work",
+            FAILS: "from most starts other heads take a share of the work",
+        },
+    ),
+    Claim(
+        "all ranks have the same fixed points in function space and end at L(M_D)",
+        "Appendix E.3, Eq 48",
+        same_end,
+        Close(0.03, 0.1),
+        "the noise of SGD lifts it; the flow has none",
+    ),
+    Claim(
+        "the sum over r of |k_r|² - v² is conserved in each head",
+        "Eqs 50, 51",
+        conserved,
+        Small(1e-6, 1e-3),
+        "a law of the flow, judged on the flow; SGD breaks it at order learning rate / batch",
+    ),
+    Claim(
+        "with more heads than eigenvectors each eigenvector is still learned by one head",
+        "Eq 6, for H = D + 1",
+        one_head_each,
+        Every(0.5, 0.5),
+        "two heads can leave a plateau together and then share its eigenvector; Eq 7 is off for both",
+    ),
+]

@@ -1,80 +1,116 @@
-"""What Fig 1 of paper 001 is judged by: where the loss rests, what each head learned, how far Eqs 7 and 31 reach."""
+"""Where the loss rests and falls: what Figs 1a, 2, 5, 8 and 9 of paper 001 are judged by, for trained runs and for flows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 import probes
-from analyses.paper_001_multi_head.runs import Group
+from analyses.paper_001_multi_head.runs import Group, flows_from
 from analyses.tools.study import drops
-from models.multi_head.reduced import ScalarTheory
-from models.multi_head.theory import PopulationFlow, fixed_point
+from models.multi_head.model import MultiHeadConfig
+from models.multi_head.theory import plateau_losses
 
 CLEAR = 2.0  # a plateau is clear if the next drop comes at this multiple of the time of the last, or later
+NEAR = 0.15  # the loss is at a level if it is within this share of the smaller gap to the levels beside it
+FALL = 0.1  # a fall is a peak of -dL / d ln t whose prominence is this share of the highest
+
+Ratios = list[tuple[int, float]]  # (m, measured / expected)
 
 
 @dataclass(frozen=True)
-class Heads:
-    """What the heads of one seed did: which one learned each mode, and how."""
+class Staircase:
+    """Losses [runs, times] of one setting among its levels, and |v| [runs, heads] at the end: of SGD or of the flow."""
 
+    rank: int
     times: np.ndarray
-    values: np.ndarray  # |v| [times, heads]
-    keys: np.ndarray  # [times, heads, d]
-    owner: np.ndarray  # of each mode
+    loss: np.ndarray
+    levels: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of_flow(cls, config: MultiHeadConfig, seeds: Sequence[int], end: float, step: float) -> "Staircase":
+        """Along the flow from the starts of these seeds; the rest of the flow, which is large, is let go."""
+        flows = flows_from(config, seeds, end, step)
+        levels = plateau_losses(config.eigenvalues, config.inverse_context)
+        return cls(config.rank, flows.times, flows.loss, levels, np.abs(flows.value[-1]))
+
+    @classmethod
+    def of_group(cls, group: Group) -> "Staircase":
+        """Of trained runs, by the expected loss of their weights."""
+        last = [np.abs(group.weights(seed)[1]["value"][-1]) for seed in group.seeds]
+        return cls(group.config.rank, group.times, group.loss, group.levels, np.stack(last))
+
+    @cached_property
+    def stays(self) -> np.ndarray:
+        """How long each loss is at each level, in ln(time): [runs, levels]."""
+        return stays(self.times, self.loss, self.levels)
+
+    def stay_at(self, chosen: np.ndarray) -> np.ndarray:
+        """Mean stay of each run at the chosen of the levels between the first and the last."""
+        return self.stays[:, 1:-1][:, chosen].mean(1)
+
+    @property
+    def new_head(self) -> np.ndarray:
+        """Which of the levels between the first and the last have an m that is divisible by R."""
+        return np.arange(1, len(self.levels) - 1) % self.rank == 0
+
+    def grown(self, share: float = 0.5) -> np.ndarray:
+        """How many heads of each run have grown at the end: |v| above a share of the largest."""
+        return (self.values > share * self.values.max(1, keepdims=True)).sum(1)
 
 
-def heads_of(group: Group, seed: int) -> Heads:
-    """Mode d belongs to the head that writes most of it at the end."""
-    times, weights = group.weights(seed)
-    written = np.einsum("h,hrd,hrd->hd", *(weights[name][-1] for name in ("value", "key", "query")))
-    return Heads(times, np.abs(weights["value"]), weights["key"][:, :, 0], np.abs(written).argmax(0))
-
-
-def plateaus(group: Group) -> list[tuple[int, float]]:
-    """(m, measured / Eq 5) for every clear plateau of every seed, from the expected loss in its middle."""
-    found = []
-    for loss, half in zip(group.loss, group.half_times, strict=True):
-        drops = np.concatenate(([0.0], np.sort(half)))
-        for m, level in enumerate(group.levels[:-1]):
-            start, end = drops[m], drops[m + 1]
-            inside = (group.times > start + 0.25 * (end - start)) & (group.times < start + 0.6 * (end - start))
-            if np.isfinite(end) and end > CLEAR * start and inside.any():
-                found.append((m, float(loss[inside].mean() / level)))
-        late = group.times > min(1.3 * drops[-1], 0.95 * group.times[-1])
-        if np.isfinite(drops[-1]):
-            found.append((len(group.levels) - 1, float(loss[late].mean() / group.levels[-1])))
+def clear_plateaus(times: np.ndarray, loss: np.ndarray, half: np.ndarray, levels: np.ndarray) -> Ratios:
+    """(m, measured / Eq 5) for every clear plateau of one run, from the expected loss in its middle."""
+    found, ends = [], np.concatenate(([0.0], np.sort(half)))
+    for m, level in enumerate(levels[:-1]):
+        start, end = ends[m], ends[m + 1]
+        inside = (times > start + 0.25 * (end - start)) & (times < start + 0.6 * (end - start))
+        if np.isfinite(end) and end > CLEAR * start and inside.any():
+            found.append((m, float(loss[inside].mean() / level)))
+    late = times > min(1.3 * ends[-1], 0.95 * times[-1])
+    if np.isfinite(ends[-1]):
+        found.append((len(levels) - 1, float(loss[late].mean() / levels[-1])))
     return found
 
 
-def rank_ratios(group: Group) -> list[tuple[int, float]]:
-    """(m, effective rank of what all heads do together / that of Eq 4) at every clear plateau."""
-    ends, found = group.flows[0].fixed_point, []
-    for seed, run in enumerate(group.runs):
-        table = probes.measure(run, circuits="product", probes=["effective_rank"])
-        ranks = probes.by_head(table, "effective_rank", "product")[0, 0]
-        times, values = group.config.learning_rate * ranks.index.to_numpy(), ranks.to_numpy()
-        drops = np.concatenate((np.sort(group.half_times[seed]), [np.inf]))
-        for m in range(1, len(drops)):
-            start, end = drops[m - 1], min(drops[m], times[-1])
-            if np.isfinite(start) and (drops[m] > CLEAR * start):
-                middle = int(np.abs(times - (start + end) / 2).argmin()) if np.isfinite(drops[m]) else -1
-                found.append((m, float(values[middle] / probes.effective_rank(np.diag(ends[:m])))))
-    return found
+def plateaus(group: Group) -> list[Ratios]:
+    """The clear plateaus of each trained run."""
+    runs = zip(group.loss, group.half_times, strict=True)
+    return [clear_plateaus(group.times, loss, half, group.levels) for loss, half in runs]
 
 
-def reduced_equation(group: Group, heads: Heads, fraction: float) -> ScalarTheory:
-    """Eq 7 for each mode from where its head has `fraction` of its final value, by what the head did."""
-    ends, since, starts = final_values(group), [], []
-    for d, head in enumerate(heads.owner):
-        begin = int(np.argmax(heads.values[:, head] > fraction * ends[d]))
-        since.append(heads.times[begin])
-        starts.append(np.clip(heads.values[begin, head], 1e-9, 0.999 * ends[d]))
-    return ScalarTheory(group.config.eigenvalues, group.config.inverse_context, starts, since, group.config.heads)
+def worst(found: list[Ratios]) -> np.ndarray:
+    """How far the plateau that is furthest off is off, in each run."""
+    return np.array([max((abs(ratio - 1) for _, ratio in one), default=np.nan) for one in found])
 
 
-def final_values(group: Group) -> np.ndarray:
-    """(lambda / a)^(1/3) of each mode (Eq 6a)."""
-    return np.cbrt(fixed_point(group.config.eigenvalues, group.config.inverse_context))
+def by_plateau(found: list[Ratios]) -> dict[str, np.ndarray]:
+    """The ratios of all runs, plateau by plateau."""
+    every = [pair for one in found for pair in one]
+    return {f"m = {m}": np.array([r for k, r in every if k == m]) for m in sorted({k for k, _ in every})}
+
+
+def stays(times: np.ndarray, loss: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """How long each loss [runs, times] is at each level, in ln(time): [runs, levels]."""
+    gaps = -np.diff(levels)
+    gaps = np.where(gaps > 0, gaps, np.inf)
+    width = NEAR * np.minimum(np.concatenate(([np.inf], gaps)), np.concatenate((gaps, [np.inf])))
+    pace = np.diff(times) / times[1:]
+    at = [(np.abs(loss[:, 1:] - level) < w) @ pace for level, w in zip(levels, width, strict=True)]
+    return np.stack(at, axis=1)
+
+
+def falls(times: np.ndarray, loss: np.ndarray, smoothing: float = 0.1) -> int:
+    """How often the loss falls faster than before and after, in ln(time)."""
+    return len(probes.peaks(-probes.slope(loss, times, smoothing=smoothing), times, prominence=FALL))
+
+
+def falls_of_flow(times: np.ndarray, loss: np.ndarray) -> np.ndarray:
+    """The same of each flow, at times that are even in ln(time)."""
+    even = np.geomspace(times[1], times[-1], 400)
+    return np.array([falls(even, np.interp(even, times, one)) for one in loss])
 
 
 def cliffs_of(group: Group, seed: int) -> tuple[int, int]:
@@ -85,65 +121,17 @@ def cliffs_of(group: Group, seed: int) -> tuple[int, int]:
     return len(at), int(near.sum())
 
 
-def start_of(group: Group, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Value, key and query of the heads of one seed before training, in the eigenbasis."""
-    weights = group.weights(seed)[1]
-    return weights["value"][0], weights["key"][0], weights["query"][0]
-
-
-def values_after(heads: Heads, half: np.ndarray) -> np.ndarray:
-    """|v| of the head of each mode at one and a half times its half-time."""
-    at = np.minimum(1.5 * half, heads.times[-1])
-    return np.array([np.interp(t, heads.times, heads.values[:, head]) for t, head in zip(at, heads.owner, strict=True)])
-
-
-def purity_of(keys: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """Share of |k|² of each mode's head that lies along its eigenvector."""
-    own = keys[owner]
-    return np.diag(own) ** 2 / (own**2).sum(1)
-
-
-def purity_of_flows(group: Group, shrink: float) -> np.ndarray:
-    """The same at the end of the flow from the starts of the runs, made smaller; time then goes as 1 / shrink."""
-    found = []
-    for seed in group.seeds:
-        start = (shrink * part for part in start_of(group, seed))
-        flow = PopulationFlow(group.config.eigenvalues, group.config.inverse_context, *start)
-        value, key, query = (part[0] for part in flow.weights([3 * group.times[-1] / shrink]))
-        owner = np.abs(np.einsum("h,hrd,hrd->hd", value, key, query)).argmax(0)
-        found.append(purity_of(key[:, 0], owner))
-    return np.stack(found)
-
-
-def shape_r2(group: Group, shrink: float) -> np.ndarray:
-    """R² of Eq 7 against the flow from starts made smaller, for each mode from a third of its final value on."""
-    s, inverse_context, ends, found = group.config.eigenvalues, group.config.inverse_context, final_values(group), []
-    for seed in group.seeds:
-        flow = PopulationFlow(s, inverse_context, *(shrink * part for part in start_of(group, seed)))
-        for d, half in enumerate(flow.half_times):
-            around = 6 / (s[d] ** 2 * ends[d])  # a few times what Eq 7 takes for the drop
-            times = np.linspace(max(0.0, half - around), half + around, 400)
-            value, key, query = flow.weights(times)
-            head = int(np.abs(value[-1] * (key[-1] * query[-1])[:, 0, d]).argmax())
-            values = np.abs(value[:, head])
-            begin = int(np.argmax(values > ends[d] / 3))
-            start = np.where(np.arange(len(s)) == d, values[begin], 1e-3)
-            theory = ScalarTheory(s, inverse_context, np.clip(start, 1e-3, 0.999 * ends), times[begin])
-            measured, predicted = values[begin:], theory.values(times[begin:])[:, d]
-            variation = ((measured - measured.mean()) ** 2).sum()
-            found.append(1 - ((measured - predicted) ** 2).sum() / variation if variation > 0 else -np.inf)
-    return np.array(found)
-
-
-def plateau_ratio(group: Group, seed: int) -> np.ndarray:
-    """Eq 7 started at the drop before: predicted time of the drop over the measured one, for every mode but the first."""
-    heads, half = heads_of(group, seed), group.half_times[seed]
-    ratios = []
-    for d in range(1, len(half)):
-        if not (np.isfinite(half[d]) and half[d] > CLEAR * half[d - 1]):
-            continue
-        value = np.interp(half[d - 1], heads.times, heads.values[:, heads.owner[d]])
-        starts = np.clip(np.full(len(half), value), 1e-9, 0.99 * final_values(group))
-        theory = ScalarTheory(group.config.eigenvalues, group.config.inverse_context, starts, half[d - 1])
-        ratios.append(theory.half_times[d] / half[d])
-    return np.array(ratios)
+def rank_ratios(group: Group) -> list[Ratios]:
+    """(m, effective rank of what all heads do together / that of Eq 4) at every clear plateau of each run."""
+    ends, found = group.flows[0].fixed_point, []
+    for run, half in zip(group.runs, group.half_times, strict=True):
+        table = probes.measure(run, circuits="product", probes=["effective_rank"])
+        ranks = probes.by_head(table, "effective_rank", "product")[0, 0]
+        times, values = group.config.learning_rate * ranks.index.to_numpy(), ranks.to_numpy()
+        after, one = np.concatenate((np.sort(half), [np.inf])), []
+        for m in range(1, len(after)):
+            if np.isfinite(after[m - 1]) and after[m] > CLEAR * after[m - 1]:
+                middle = int(np.abs(times - (after[m - 1] + after[m]) / 2).argmin()) if np.isfinite(after[m]) else -1
+                one.append((m, float(values[middle] / probes.effective_rank(np.diag(ends[:m])))))
+        found.append(one)
+    return found

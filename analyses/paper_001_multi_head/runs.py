@@ -2,7 +2,11 @@
 
 Fig 1 has four heads for four eigenvectors; Figs 2 and 8 eight eigenvectors, nine heads and several ranks; the variants
 change one thing of Fig 1. Sizes: toy (seconds, for tests), quick (six seeds, as in print), paper (smaller start, less
-noise, ten seeds).
+noise, ten seeds). What is about seeds rather than about SGD is asked of the population flow, from dozens of starts; those
+of the first seeds are the starts of the runs that are trained.
+
+`Source` says which of all this is meant. A fresh one has other seeds and other starts, used for the first time after the
+rules of the claims were fixed.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +18,8 @@ import numpy as np
 import torch
 
 from checkpoints import Run, open_run, schedules
+from models.multi_head.blocks import MultiHeadWithBlocks
+from models.multi_head.many_flows import ManyFlows, many_flows
 from models.multi_head.model import WEIGHTS, MultiHead, MultiHeadConfig, population_flow
 from models.multi_head.softmax import SoftmaxMultiHead
 from models.multi_head.theory import PopulationFlow, plateau_losses
@@ -22,12 +28,40 @@ from probes import Alignment, align
 
 RUNS = Path("checkpoints/runs")
 SEEDS = {"toy": 2, "quick": 6, "paper": 10}
+STARTS = {"toy": 4, "quick": 48, "paper": 96}  # of the population flow
+FRESH = 20  # the first of the fresh seeds
 
 FIGURE_1 = MultiHeadConfig()
 HARMONIC = tuple(1 / d / sum(1 / k for k in range(1, 9)) for d in range(1, 9))  # lambda_d = 1 / d, trace 1
 FIGURE_2 = MultiHeadConfig(eigenvalues=HARMONIC, heads=9, batch=256)
 FIGURE_7 = MultiHeadConfig(context=32, heads=5)
 FIGURE_9 = MultiHeadConfig(eigenvalues=(0.35, 0.35, 0.15, 0.15))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which runs: how large, where they are kept, and whether they are the fresh ones."""
+
+    size: str
+    runs: Path = RUNS
+    fresh: bool = False
+
+    @property
+    def seeds(self) -> range:
+        """Of the runs that are trained."""
+        first = FRESH if self.fresh else 0
+        return range(first, first + SEEDS[self.size])
+
+    def starts(self, share: int = 1) -> range:
+        """Seeds of the starts of the flow, or one in `share` of them where a flow is dear."""
+        count = max(2, STARTS[self.size] // share)
+        first = 1000 + FRESH if self.fresh else 0
+        return range(first, first + count)
+
+    @property
+    def other(self) -> "Source | None":
+        """The fresh one; none at toy size, whose words mean nothing anyway."""
+        return None if self.size == "toy" else replace(self, fresh=True)
 
 
 @dataclass(frozen=True)
@@ -92,50 +126,74 @@ class Group:
         )
 
 
-def figure_1(size: str, runs: Path = RUNS) -> Group:
+def figure_1(source: Source) -> Group:
     """D = 4, N = 31, four heads of rank one."""
-    if size == "paper":
-        return _group(replace(FIGURE_1, init=0.1, learning_rate=0.5), "figure-1", 30000, size, runs)
-    return _group(_sized(FIGURE_1, size), "figure-1", {"toy": 700, "quick": 4000}[size], size, runs)
+    if source.size == "paper":
+        return _group(replace(FIGURE_1, init=0.1, learning_rate=0.5), "figure-1", 30000, source)
+    return _group(_sized(FIGURE_1, source.size), "figure-1", {"toy": 700, "quick": 4000}[source.size], source)
 
 
-def of_context(context: int, size: str, runs: Path = RUNS) -> Group:
+def of_context(context: int, source: Source) -> Group:
     """The same as Fig 1 with longer or shorter prompts."""
     if context == FIGURE_1.context:
-        return figure_1(size, runs)
-    config, steps = replace(_sized(FIGURE_1, size), context=context), {"toy": 700, "quick": 4000, "paper": 12000}[size]
-    return _group(config, f"figure-1-N{context}", steps, size, runs)
+        return figure_1(source)
+    config, steps = replace(_sized(FIGURE_1, source.size), context=context), {"toy": 700, "quick": 4000, "paper": 12000}
+    return _group(config, f"figure-1-N{context}", steps[source.size], source)
 
 
-def next_token(size: str, runs: Path = RUNS) -> Group:
+def next_token(source: Source) -> Group:
     """Fig 5: every prefix of a sequence of 31 examples."""
-    config = replace(_sized(FIGURE_1, size), next_token=True, batch={"toy": 16, "quick": 64, "paper": 128}[size])
+    batch = {"toy": 16, "quick": 64, "paper": 128}[source.size]
+    config = replace(_sized(FIGURE_1, source.size), next_token=True, batch=batch)
     config = replace(config, learning_rate=0.5)  # short prefixes are noisy
-    return _group(config, "figure-5", {"toy": 700, "quick": 8000, "paper": 12000}[size], size, runs)
+    return _group(config, "figure-5", {"toy": 700, "quick": 8000, "paper": 12000}[source.size], source)
 
 
-def of_rank(rank: int, size: str, runs: Path = RUNS) -> Group:
+def of_rank(rank: int, source: Source) -> Group:
     """Fig 2: D = 8, nine heads of rank R."""
-    steps = {"toy": 700, "quick": 16000 if rank == 1 else 8000, "paper": 40000 if rank == 1 else 16000}[size]
-    return _group(replace(_sized(FIGURE_2, size), rank=rank), f"figure-2-R{rank}", steps, size, runs)
+    quick, paper = (16000, 40000) if rank == 1 else (8000, 16000)
+    steps = {"toy": 700, "quick": quick, "paper": paper}[source.size]
+    return _group(replace(_sized(FIGURE_2, source.size), rank=rank), f"figure-2-R{rank}", steps, source)
 
 
-def value_weights(rank: int, size: str, runs: Path = RUNS) -> Group:
+def value_weights(rank: int, source: Source) -> Group:
     """Fig 7: D = 4, five heads of rank R."""
-    steps = {"toy": 700, "quick": 4000, "paper": 8000}[size]
-    return _group(replace(_sized(FIGURE_7, size), rank=rank), f"figure-7-R{rank}", steps, size, runs)
+    steps = {"toy": 700, "quick": 4000, "paper": 8000}[source.size]
+    return _group(replace(_sized(FIGURE_7, source.size), rank=rank), f"figure-7-R{rank}", steps, source)
 
 
-def repeated(size: str, runs: Path = RUNS) -> Group:
+def repeated(source: Source) -> Group:
     """Fig 9: two eigenvalues, twice each."""
-    return _group(_sized(FIGURE_9, size), "figure-9", {"toy": 700, "quick": 4000, "paper": 8000}[size], size, runs)
+    steps = {"toy": 700, "quick": 4000, "paper": 8000}[source.size]
+    return _group(_sized(FIGURE_9, source.size), "figure-9", steps, source)
 
 
-def softmax(size: str, runs: Path = RUNS) -> list[Run]:
+def with_blocks(source: Source) -> Group:
+    """Fig 1 with the blocks in training that are set to zero (Appendices D.1, E.1)."""
+    config = replace(_sized(FIGURE_1, source.size), batch={"toy": 16, "quick": 256, "paper": 512}[source.size])
+    config = replace(config, learning_rate={"toy": 0.05}.get(source.size, 0.5))  # the noise of the blocks is large
+    steps = {"toy": 60, "quick": 6000, "paper": 12000}[source.size]
+    return Group(config, _train(partial(MultiHeadWithBlocks, config), "blocks", steps, source))
+
+
+def softmax(source: Source) -> list[Run]:
     """Fig 3: softmax attention."""
+    size = source.size
     config = replace(_sized(FIGURE_1, size), init=0.1 if size != "toy" else 1.0, batch={"toy": 16}.get(size, 128))
     steps = {"toy": 200, "quick": 4000, "paper": 12000}[size]
-    return _train(partial(SoftmaxMultiHead, config), "figure-3", steps, size, runs)
+    return _train(partial(SoftmaxMultiHead, config), "figure-3", steps, source)
+
+
+def starts_of(config: MultiHeadConfig, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Value, key and query of many starts, in the eigenbasis: those from which these seeds are trained."""
+    blocks = MultiHead(replace(config, batch=1), seeds).blocks
+    value, key, query = (blocks[name].numpy() for name in WEIGHTS)
+    return value, key, query
+
+
+def flows_from(config: MultiHeadConfig, seeds: Sequence[int], end: float, step: float = 1.0) -> ManyFlows:
+    """The population flow from the starts of these seeds."""
+    return many_flows(config.eigenvalues, config.inverse_context, starts_of(config, seeds), end, step)
 
 
 def _sized(config: MultiHeadConfig, size: str) -> MultiHeadConfig:
@@ -145,11 +203,11 @@ def _sized(config: MultiHeadConfig, size: str) -> MultiHeadConfig:
     return replace(config, learning_rate=0.5) if size == "paper" else config
 
 
-def _group(config: MultiHeadConfig, name: str, steps: int, size: str, runs: Path) -> Group:
-    return Group(config, _train(partial(MultiHead, config), name, steps, size, runs))
+def _group(config: MultiHeadConfig, name: str, steps: int, source: Source) -> Group:
+    return Group(config, _train(partial(MultiHead, config), name, steps, source))
 
 
-def _train(make: Callable[[Sequence[int]], MultiHead], name: str, steps: int, size: str, runs: Path) -> list[Run]:
-    schedule = schedules.log_spaced(steps, 14 if size == "toy" else 150)
-    paths = train(make, range(SEEDS[size]), runs / f"multi-head-{size}", name, steps, schedule)
+def _train(make: Callable[[Sequence[int]], MultiHead], name: str, steps: int, source: Source) -> list[Run]:
+    schedule = schedules.log_spaced(steps, 14 if source.size == "toy" else 150)
+    paths = train(make, source.seeds, source.runs / f"multi-head-{source.size}", name, steps, schedule)
     return [open_run(path) for path in paths]

@@ -19,6 +19,13 @@ from scipy.integrate import solve_ivp
 from models.multi_head.theory import Modes, Numbers, Times, check_eigenvalues, second_moment
 
 
+def clock(value: np.ndarray, final_value: np.ndarray | float) -> np.ndarray:
+    """lambda^2 t as a function of v, up to a constant, for a head that ends at `final_value` (last line of Eq 37)."""
+    u = np.minimum(value / final_value, 1 - 1e-15)
+    bracket = np.log((u**2 + u + 1) / (1 - u) ** 2) - 2 * np.sqrt(3) * np.arctan((2 * u + 1) / np.sqrt(3))
+    return bracket / (6 * final_value) - 1 / value
+
+
 def printed_escape_time(eigenvalue: float, value: float) -> float:
     """Eqs 38 and 43: 1 / (lambda^2 v), the time an aligned head with value v takes to leave a plateau."""
     if not (eigenvalue > 0 and value > 0):
@@ -100,10 +107,10 @@ class ScalarTheory:
         times = np.atleast_1d(np.asarray(times, dtype=np.float64))
         waited = np.clip(times[:, None] - self.since, 0, None) * self.eigenvalues**2
         low, high = np.broadcast_to(self.starts, waited.shape), np.broadcast_to(self.final_values, waited.shape)
-        begin = self._clock(self.starts)
+        begin = clock(self.starts, self.final_values)
         for _ in range(60):  # the clock is monotone: halve the interval until rounding
             middle = (low + high) / 2
-            early = self._clock(middle) - begin < waited
+            early = clock(middle, self.final_values) - begin < waited
             low, high = np.where(early, middle, low), np.where(early, high, middle)
         return (low + high) / 2
 
@@ -115,7 +122,7 @@ class ScalarTheory:
     def half_times(self) -> Modes:
         """When v^3 reaches half of its end."""
         halfway = self.final_values / np.cbrt(2)
-        late = self._clock(np.maximum(halfway, self.starts)) - self._clock(self.starts)
+        late = clock(np.maximum(halfway, self.starts), self.final_values) - clock(self.starts, self.final_values)
         return self.since + late / self.eigenvalues**2
 
     def loss(self, times: Numbers) -> Times:
@@ -126,10 +133,3 @@ class ScalarTheory:
     def conserved(self, times: Numbers) -> Float64[np.ndarray, "times quantities"]:
         """v^2 - |k|^2 and v^2 - |q|^2 of every head: zero by the ansatz."""
         return np.zeros((len(np.atleast_1d(np.asarray(times))), 2 * self.heads))
-
-    def _clock(self, value: np.ndarray) -> np.ndarray:
-        """lambda^2 t as a function of v, up to a constant (Eq 37)."""
-        root = 1 / self.final_values
-        u = np.minimum(root * value, 1 - 1e-15)
-        bracket = np.log((u**2 + u + 1) / (1 - u) ** 2) - 2 * np.sqrt(3) * np.arctan((2 * u + 1) / np.sqrt(3))
-        return root * bracket / 6 - 1 / value

@@ -104,7 +104,7 @@ class PopulationFlow:
 
     def weights(self, times: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """value [times, heads], key and query [times, heads, rank, d]."""
-        return self._split(path(self._velocity, self.start, times, rtol=1e-8, atol=1e-10))
+        return self.split(path(self._velocity, self.start, times, rtol=1e-8, atol=1e-10))
 
     def matrices(self, times: Numbers) -> Float64[np.ndarray, "times d d"]:
         """M(t), the sum over heads of v k q^T."""
@@ -148,10 +148,11 @@ class PopulationFlow:
         return half
 
     def _amplitudes(self, state: np.ndarray) -> Modes:
-        value, key, query = (part[0] for part in self._split(np.asarray(state)[None]))
+        value, key, query = (part[0] for part in self.split(np.asarray(state)[None]))
         return (value[:, None, None] * key * query).sum((0, 1))
 
-    def _split(self, path: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def split(self, path: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """States [times, all weights] as value [times, heads], key and query [times, heads, rank, d]."""
         count, d = len(path), len(self.eigenvalues)
         path = path.reshape(count, self.heads, -1)
         key, query = np.split(path[..., 1:], 2, axis=-1)
@@ -159,7 +160,10 @@ class PopulationFlow:
         return path[..., 0], key.reshape(shape), query.reshape(shape)
 
     def _velocity(self, _: float, state: np.ndarray) -> np.ndarray:
-        """Eq 45: minus half the gradient of the loss."""
+        return self.velocity(state)
+
+    def velocity(self, state: np.ndarray) -> np.ndarray:
+        """Eq 45: minus half the gradient of the loss, at weights in the order of `start`."""
         d = len(self.eigenvalues)
         state = state.reshape(self.heads, -1)
         value = state[:, 0, None, None]
