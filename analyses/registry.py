@@ -128,6 +128,7 @@ GROUPS = {
         "002",
         {
             "merged_weights_flow": "Theorems 4.1 and 4.5 of paper 002: gradient flow and its limit",
+            "merged_weights_landscape": "section 5, Appendices A, C: the loss, its minima, and the way past the saddle",
             "merged_weights_errors": "Theorem 4.2: prediction error on new prompts",
             "merged_weights_shifts": "sections 4.2 and 4.3: task, query and covariate shift",
         },

@@ -86,7 +86,7 @@ def test_the_velocity_is_minus_the_gradient_of_the_loss(rng, moments):
 
     bumps = np.eye(26) * 1e-6
     numeric = [(loss(flow.start + b) - loss(flow.start - b)) / 2e-6 for b in bumps]
-    np.testing.assert_allclose(flow._velocity(0.0, flow.start), -np.array(numeric), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(flow.velocity(flow.start), -np.array(numeric), rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("covariance", ["fixed", "exponential"])

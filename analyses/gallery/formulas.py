@@ -122,6 +122,18 @@ FORMULAS: dict[str, tuple[Formula, ...]] = {
         ),
         Formula("from", r"\sigma^2\, \lVert \Gamma \rVert\, \sqrt{d} < 2", "Theorem 4.1"),
     ),
+    "merged_weights_landscape": (
+        Formula(
+            "inequality of Polyak and Lojasiewicz",
+            r"\lVert \nabla \ell \rVert^2 \ge \mu\, (\ell - \min \ell)",
+            "Lemma 5.4, with mu of Eq 5.7",
+        ),
+        Formula(
+            "limit of u, corrected",
+            r"u \to \left[ \sum_i \xi_i^2 / \gamma_i^2 \right]^{1/4}",
+            "Eq C.15 lacks the squares",
+        ),
+    ),
     "merged_weights_errors": (
         Formula(
             "error on a new prompt of M examples",

@@ -27,9 +27,9 @@ from analyses.paper_001_multi_head.runs import (
     FIGURE_1,
     RUNS,
     Group,
-    Source,
     figure_1,
     flows_from,
+    starts,
     starts_of,
     with_blocks,
 )
@@ -37,6 +37,7 @@ from analyses.tools.claims import Claim, Measured, judged
 from analyses.tools.draw import band, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Every, Small, Together
+from analyses.tools.source import Source
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, percent, spread
 from models.multi_head.many_flows import ManyFlows
 from models.multi_head.theory import PopulationFlow, loss_of_subset, plateau_losses
@@ -68,14 +69,14 @@ class Seen:
     @property
     def rng(self) -> np.random.Generator:
         """One for each measure, so that none depends on the others."""
-        return np.random.default_rng(self.source.starts()[0])
+        return np.random.default_rng(starts(self.source)[0])
 
 
 def gather(source: Source) -> Seen:
     """Train or load, and integrate."""
     group, blocks = figure_1(source), with_blocks(source)
-    flows = flows_from(group.config, source.starts(), END[source.size], 2.0)
-    small = flows_of_small_starts(group.config, starts_of(group.config, source.starts(4)), 0.1)
+    flows = flows_from(group.config, starts(source), END[source.size], 2.0)
+    small = flows_of_small_starts(group.config, starts_of(group.config, starts(source, 4)), 0.1)
     times = np.geomspace(10, 10 * END[source.size], 3000)
     return Seen(source, group, blocks, flows, np.stack([flow.matrices(times) for flow in small], axis=1))
 
@@ -97,7 +98,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "eigenvectors first (dashes). Middle: the share of starts that come near each fixed point, named by the eigenvectors "
         f"it has learned; near is within {100 * VISITED:.0f} % of the size of M_D. Right: norm of the blocks that should stay "
         "at zero beside that of the other weights, trained by SGD (mean and spread over seeds).",
-        judged(CLAIMS, seen, gather(source.other) if source.other else None),
+        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
     )
 
 
@@ -207,7 +208,7 @@ def left_for_the_end(seen: Seen) -> Measured:
 def blocks_are_not_pushed(seen: Seen) -> Measured:
     """The gradient of the zero blocks beside that of the other weights, on prompts in pairs of w and -w."""
     config = MODELS["R = 2"]
-    two = flows_from(config, seen.source.starts(8), 300.0)
+    two = flows_from(config, starts(seen.source, 8), 300.0)
     one = gradient_of_blocks(seen.flows, FIGURE_1.context, 256)[: two.value.shape[1]]
     both = np.concatenate((one, gradient_of_blocks(two, config.context, 256)))
     return Measured(

@@ -22,12 +22,13 @@ from analyses.paper_001_multi_head.plateau_measures import (
     rank_ratios,
     worst,
 )
-from analyses.paper_001_multi_head.runs import RUNS, Group, Source, figure_1, flows_from
+from analyses.paper_001_multi_head.runs import RUNS, Group, figure_1, flows_from, starts
 from analyses.paper_001_multi_head.seed_rules import SpreadRises
 from analyses.tools.claims import Claim, Measured, by_group, judged
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small
+from analyses.tools.source import Source
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, percent
 from models.multi_head.many_flows import ManyFlows
 from models.multi_head.theory import plateau_losses
@@ -57,7 +58,7 @@ class Seen:
 def gather(source: Source) -> Seen:
     """Train or load, and integrate."""
     group = figure_1(source)
-    return Seen(group, flows_from(group.config, source.starts(), END[source.size], 2.0))
+    return Seen(group, flows_from(group.config, starts(source), END[source.size], 2.0))
 
 
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
@@ -75,7 +76,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left: expected loss of the weights, one curve per trained seed, and the plateaus of Eq 5 (dashes). Middle: when each "
         "eigenvector is half learned, along the population flow from many starts (dots) and in the trained runs (rings). "
         "Right: standard deviation of that time over the starts, by its mean, with 95 % intervals.",
-        judged(CLAIMS, seen, gather(source.other) if source.other else None),
+        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
     )
 
 

@@ -19,15 +19,16 @@ from analyses.paper_001_multi_head.runs import (
     FIGURE_7,
     RUNS,
     Group,
-    Source,
     flows_from,
     of_rank,
+    starts,
     value_weights,
 )
 from analyses.tools.claims import Claim, Measured, by_group, judged
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import AboveControls, Close, Every, Small, Together
+from analyses.tools.source import Source
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, percent, spread
 
 TRAINED = (1, 2, 4, 8)
@@ -62,13 +63,13 @@ def gather(source: Source) -> Seen:
     flows = {
         rank: Staircase.of_flow(
             replace(FIGURE_2, rank=rank, init=init),
-            source.starts(2),
+            starts(source, 2),
             2 * end if rank == 1 else end,
             2.0 if rank < 5 else 1.0,
         )
         for rank in sorted((*TRAINED, *BETWEEN))
     }
-    few = {r: Staircase.of_flow(replace(FIGURE_7, rank=r, init=init), source.starts(), end, 2.0) for r in VALUES}
+    few = {r: Staircase.of_flow(replace(FIGURE_7, rank=r, init=init), starts(source), end, 2.0) for r in VALUES}
     values = {rank: value_weights(rank, source) for rank in VALUES}
     return Seen(source, {rank: of_rank(rank, source) for rank in TRAINED}, flows, values, few)
 
@@ -90,7 +91,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "(Fig 2). Middle: the same along the population flow, for ranks that do not divide 8 (Fig 8). Below: value weights of "
         "seed 0 for four eigenvectors (Fig 7), as many of which grow as heads are needed; right, how long the flow stays at each level, "
         "with rings where m is divisible by R.",
-        judged(CLAIMS, seen, gather(source.other) if source.other else None),
+        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
     )
 
 
@@ -203,7 +204,7 @@ def one_head_each(seen: Seen) -> Measured:
     found = {}
     for heads in (4, 5, 8):
         config = replace(FIGURE_7, rank=1, heads=heads, init={"toy": 1.0}.get(seen.source.size, FIGURE_7.init))
-        flows = flows_from(config, seen.source.starts(), 2 * END[seen.source.size], 2.0)
+        flows = flows_from(config, starts(seen.source), 2 * END[seen.source.size], 2.0)
         last = zip(flows.value[-1], flows.key[-1], flows.query[-1], strict=True)
         found[heads] = np.array([not shared(*weights) for weights in last], dtype=float)
     told = "; ".join(f"H = {heads}: {v.sum():.0f} of {len(v)}" for heads, v in found.items())

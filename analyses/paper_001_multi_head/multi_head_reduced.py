@@ -27,10 +27,11 @@ from analyses.paper_001_multi_head.head_measures import (
 )
 from analyses.paper_001_multi_head.multi_head_plateaus import END
 from analyses.paper_001_multi_head.reduced_figure import draw
-from analyses.paper_001_multi_head.runs import RUNS, Group, Source, figure_1, flows_from, starts_of
+from analyses.paper_001_multi_head.runs import RUNS, Group, figure_1, flows_from, starts, starts_of
 from analyses.tools.claims import Claim, Measured, judged
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small, Together
+from analyses.tools.source import Source
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, percent, spread
 from models.multi_head.many_flows import ManyFlows
 from models.multi_head.reduced import clock, escape_times, printed_escape_time
@@ -73,9 +74,9 @@ class Seen:
 def gather(source: Source) -> Seen:
     """Train or load, and integrate."""
     group = figure_1(source)
-    starts = starts_of(group.config, source.starts(4))
-    small = {name: flows_of_small_starts(group.config, starts, factor) for name, factor in SHRINK.items()}
-    return Seen(group, flows_from(group.config, source.starts(), END[source.size], 2.0), small)
+    begin = starts_of(group.config, starts(source, 4))
+    small = {name: flows_of_small_starts(group.config, begin, factor) for name, factor in SHRINK.items()}
+    return Seen(group, flows_from(group.config, starts(source), END[source.size], 2.0), small)
 
 
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
@@ -99,7 +100,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         f"Left: value weights of seed {SHOWN}, its population flow (thin black) and Eq 7 from the moment at which a head has a "
         "third of its final value (dashes). Middle: the key of each head along each eigenvector during the plateaus of that "
         "seed. Right: the first escape along the flow from many starts, by what Eq 38 and what the exact Eq 31 expects.",
-        judged(CLAIMS, seen, gather(source.other) if source.other else None),
+        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
     )
 
 
@@ -181,10 +182,9 @@ def first_plateau(seen: Seen) -> Measured:
 
 def exact_escape(seen: Seen) -> Measured:
     """Measured / where Eq 31 of the fastest head reaches infinity."""
-    ratio, trained = (
-        seen.half_times[:, 0] / _escape(seen),
-        seen.group.half_times[:, 0] / _escape(seen)[: len(seen.trained)],
-    )
+    ratio, s = seen.half_times[:, 0] / _escape(seen), seen.group.config.eigenvalues
+    begin = [[part[0] for part in flow.split(flow.start[None])] for flow in seen.group.flows]
+    trained = seen.group.half_times[:, 0] / np.array([escape_times(s, *one).min() for one in begin])
     return Measured(f"measured / exact escape: flow {spread(ratio, 2)}; trained {spread(trained, 2)}", ratio)
 
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from analyses.paper_001_multi_head.multi_head_ranks import CONSPICUOUS, draw_loss
 from analyses.paper_001_multi_head.plateau_measures import Staircase, stays
-from analyses.paper_001_multi_head.runs import FIGURE_1, FIGURE_9, RUNS, Group, Source, repeated
+from analyses.paper_001_multi_head.runs import FIGURE_1, FIGURE_9, RUNS, Group, repeated, starts
 from analyses.paper_001_multi_head.seed_rules import BySeed
 from analyses.tools.claims import Claim, Measured, by_group, judged
 from analyses.tools.draw import panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small, Together
+from analyses.tools.source import Source
 from analyses.tools.verdicts import percent, spread
 from models.multi_head.theory import PopulationFlow, plateau_losses
 
@@ -39,8 +40,7 @@ def gather(source: Source) -> Seen:
     """Train or load, and integrate."""
     init = {"toy": 1.0}.get(source.size, FIGURE_9.init)
     flows = {
-        r: Staircase.of_flow(replace(FIGURE_9, rank=r, init=init), source.starts(), END[source.size], 2.0)
-        for r in RANKS
+        r: Staircase.of_flow(replace(FIGURE_9, rank=r, init=init), starts(source), END[source.size], 2.0) for r in RANKS
     }
     return Seen(repeated(source), flows)
 
@@ -58,7 +58,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         draw(seen),
         "Expected loss along the flow from 12 starts, ranks 1 to 4, with the levels of Eq 5; dark dashes where m is divisible "
         "by R. The second and the fourth level from above are those between two equal eigenvalues.",
-        judged(CLAIMS, seen, gather(source.other) if source.other else None),
+        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
     )
 
 

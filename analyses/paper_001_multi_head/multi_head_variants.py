@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from analyses.paper_001_multi_head.plateau_measures import by_plateau, falls, plateaus, worst
-from analyses.paper_001_multi_head.runs import FIGURE_1, RUNS, Group, Source, next_token, softmax, starts_of
+from analyses.paper_001_multi_head.runs import FIGURE_1, RUNS, Group, next_token, softmax, starts, starts_of
 from analyses.tools.claims import Claim, Measured, Unjudged, by_group, judged
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import AboveControls, Close, Every, Small
+from analyses.tools.source import Source
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, percent, spread
 from checkpoints import Run
 from models.multi_head.model import WEIGHTS
@@ -47,7 +48,7 @@ def gather(source: Source) -> Seen:
     """Train or load, and integrate."""
     soft = softmax(source)
     curves = [fresh_loss(run, FRESH[source.size]) for run in soft]
-    flows = {init: flows_from_size(init, source.starts(4)) for init in INITS}
+    flows = {init: flows_from_size(init, starts(source, 4)) for init in INITS}
     losses = {init: np.stack([flow.loss(TIMES) for flow in each]) for init, each in flows.items()}
     return Seen(source, soft, curves, flows, losses, next_token(source))
 
@@ -70,7 +71,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left: loss of softmax heads on fresh prompts, the same for all checkpoints; grey: plateaus of linear attention, "
         "for comparison. Middle: loss along the population flow from starts of different size. Right: expected next-token "
         "loss, with Eq 12 (dashes) and, dotted, what Eq 5 would say for N = 31.",
-        judged(CLAIMS, seen, gather(source.other) if source.other else None),
+        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
     )
 
 
@@ -191,7 +192,7 @@ def two_laws_of_lengths(seen: Seen) -> Measured:
     laws["5 or 31"][[4, longest - 1]] = share, 1 - share
     expected, ratios = second_moment(s, mean), {}
     for k, (name, law) in enumerate(laws.items()):
-        rng = np.random.default_rng((seen.source.starts()[0], k))
+        rng = np.random.default_rng((starts(seen.source)[0], k))
         counts = rng.multinomial(DRAWS[seen.source.size], law)
         total = sum(_squares(s, n + 1, int(c), rng) for n, c in enumerate(counts) if c)
         ratios[name] = total / counts.sum() / expected

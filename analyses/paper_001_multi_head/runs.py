@@ -5,8 +5,7 @@ change one thing of Fig 1. Sizes: toy (seconds, for tests), quick (six seeds, as
 noise, ten seeds). What is about seeds rather than about SGD is asked of the population flow, from dozens of starts; those
 of the first seeds are the starts of the runs that are trained.
 
-`Source` says which of all this is meant. A fresh one has other seeds and other starts, used for the first time after the
-rules of the claims were fixed.
+`Source` says which of all this is meant.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from analyses.tools.source import Source
 from checkpoints import Run, open_run, schedules
 from models.multi_head.blocks import MultiHeadWithBlocks
 from models.multi_head.many_flows import ManyFlows, many_flows
@@ -29,39 +29,12 @@ from probes import Alignment, align
 RUNS = Path("checkpoints/runs")
 SEEDS = {"toy": 2, "quick": 6, "paper": 10}
 STARTS = {"toy": 4, "quick": 48, "paper": 96}  # of the population flow
-FRESH = 20  # the first of the fresh seeds
 
 FIGURE_1 = MultiHeadConfig()
 HARMONIC = tuple(1 / d / sum(1 / k for k in range(1, 9)) for d in range(1, 9))  # lambda_d = 1 / d, trace 1
 FIGURE_2 = MultiHeadConfig(eigenvalues=HARMONIC, heads=9, batch=256)
 FIGURE_7 = MultiHeadConfig(context=32, heads=5)
 FIGURE_9 = MultiHeadConfig(eigenvalues=(0.35, 0.35, 0.15, 0.15))
-
-
-@dataclass(frozen=True)
-class Source:
-    """Which runs: how large, where they are kept, and whether they are the fresh ones."""
-
-    size: str
-    runs: Path = RUNS
-    fresh: bool = False
-
-    @property
-    def seeds(self) -> range:
-        """Of the runs that are trained."""
-        first = FRESH if self.fresh else 0
-        return range(first, first + SEEDS[self.size])
-
-    def starts(self, share: int = 1) -> range:
-        """Seeds of the starts of the flow, or one in `share` of them where a flow is dear."""
-        count = max(2, STARTS[self.size] // share)
-        first = 1000 + FRESH if self.fresh else 0
-        return range(first, first + count)
-
-    @property
-    def other(self) -> "Source | None":
-        """The fresh one; none at toy size, whose words mean nothing anyway."""
-        return None if self.size == "toy" else replace(self, fresh=True)
 
 
 @dataclass(frozen=True)
@@ -172,7 +145,7 @@ def with_blocks(source: Source) -> Group:
     """Fig 1 with the blocks in training that are set to zero (Appendices D.1, E.1)."""
     config = replace(_sized(FIGURE_1, source.size), batch={"toy": 16, "quick": 256, "paper": 512}[source.size])
     config = replace(config, learning_rate={"toy": 0.05}.get(source.size, 0.5))  # the noise of the blocks is large
-    steps = {"toy": 60, "quick": 6000, "paper": 12000}[source.size]
+    steps = {"toy": 60, "quick": 4000, "paper": 12000}[source.size]
     return Group(config, _train(partial(MultiHeadWithBlocks, config), "blocks", steps, source))
 
 
@@ -182,6 +155,12 @@ def softmax(source: Source) -> list[Run]:
     config = replace(_sized(FIGURE_1, size), init=0.1 if size != "toy" else 1.0, batch={"toy": 16}.get(size, 128))
     steps = {"toy": 200, "quick": 4000, "paper": 12000}[size]
     return _train(partial(SoftmaxMultiHead, config), "figure-3", steps, source)
+
+
+def starts(source: Source, share: int = 1) -> range:
+    """Seeds of the starts of the flow, or one in `share` of them where a flow is dear."""
+    first = 1000 if source.is_fresh else 0
+    return range(first, first + max(2, STARTS[source.size] // share))
 
 
 def starts_of(config: MultiHeadConfig, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -209,5 +188,6 @@ def _group(config: MultiHeadConfig, name: str, steps: int, source: Source) -> Gr
 
 def _train(make: Callable[[Sequence[int]], MultiHead], name: str, steps: int, source: Source) -> list[Run]:
     schedule = schedules.log_spaced(steps, 14 if source.size == "toy" else 150)
-    paths = train(make, source.seeds, source.runs / f"multi-head-{source.size}", name, steps, schedule)
+    seeds = source.seeds(SEEDS[source.size])
+    paths = train(make, seeds, source.runs / f"multi-head-{source.size}", name, steps, schedule)
     return [open_run(path) for path in paths]

@@ -1,7 +1,7 @@
 """The runs behind the pages on paper 002: trained once, kept, and found again by the next page.
 
 One covariance at three training lengths, random covariances, and one setting in which the rows are trained too. Sizes:
-toy (seconds, for tests), quick (five seeds), paper (ten seeds, half of the noise).
+toy (seconds, for tests), quick (six seeds), paper (ten seeds, half of the noise). `Source` says which seeds.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analyses.tools.source import Source
 from checkpoints import Run, open_run, schedules
 from models.merged_weights.model import MergedWeights, MergedWeightsConfig, merged_flow
 from models.merged_weights.rows import MergedWeightsWithRows
@@ -19,7 +20,7 @@ from models.training import train
 from probes import Alignment, align
 
 RUNS = Path("checkpoints/runs")
-SEEDS = {"toy": 2, "quick": 5, "paper": 10}
+SEEDS = {"toy": 2, "quick": 6, "paper": 10}
 CONTEXTS = (5, 20, 80)
 
 FIXED = MergedWeightsConfig()
@@ -70,28 +71,27 @@ class Group:
         )
 
 
-def of_context(context: int, size: str, runs: Path = RUNS) -> Group:
+def of_context(context: int, source: Source) -> Group:
     """One covariance, d = 5, prompts of this length."""
-    config = replace(_sized(FIXED, size), context=context)
-    return _group(
-        MergedWeights, config, f"fixed-N{context}", {"toy": 200, "quick": 3000, "paper": 6000}[size], size, runs
-    )
+    config = replace(_sized(FIXED, source.size), context=context)
+    steps = {"toy": 200, "quick": 3000, "paper": 6000}[source.size]
+    return _group(MergedWeights, config, f"fixed-N{context}", steps, source)
 
 
-def random_covariances(size: str, runs: Path = RUNS) -> Group:
+def random_covariances(source: Source) -> Group:
     """A new covariance for every prompt, d = 3."""
-    config, steps = _sized(EXPONENTIAL, size), {"toy": 200, "quick": 4000, "paper": 8000}[size]
-    return _group(MergedWeights, config, "exponential", steps, size, runs)
+    config, steps = _sized(EXPONENTIAL, source.size), {"toy": 200, "quick": 4000, "paper": 8000}[source.size]
+    return _group(MergedWeights, config, "exponential", steps, source)
 
 
-def with_rows(size: str, runs: Path = RUNS) -> Group:
+def with_rows(source: Source) -> Group:
     """One covariance, with all weights of Eq 3.6 in training."""
-    return _group(MergedWeightsWithRows, *_rows_setting(size, "rows"), size, runs)
+    return _group(MergedWeightsWithRows, *_rows_setting(source.size, "rows"), source)
 
 
-def without_rows(size: str, runs: Path = RUNS) -> Group:
+def without_rows(source: Source) -> Group:
     """The control of `with_rows`: as many prompts, the rows kept at zero."""
-    return _group(MergedWeights, *_rows_setting(size, "no-rows"), size, runs)
+    return _group(MergedWeights, *_rows_setting(source.size, "no-rows"), source)
 
 
 def _rows_setting(size: str, name: str) -> tuple[MergedWeightsConfig, str, int]:
@@ -110,9 +110,9 @@ def _group(
     config: MergedWeightsConfig,
     name: str,
     steps: int,
-    size: str,
-    runs: Path,
+    source: Source,
 ) -> Group:
-    schedule = schedules.log_spaced(steps, 14 if size == "toy" else 100)
-    paths = train(partial(kind, config), range(SEEDS[size]), runs / f"merged-weights-{size}", name, steps, schedule)
+    schedule = schedules.log_spaced(steps, 14 if source.size == "toy" else 100)
+    seeds = source.seeds(SEEDS[source.size])
+    paths = train(partial(kind, config), seeds, source.runs / f"merged-weights-{source.size}", name, steps, schedule)
     return Group(config, [open_run(path) for path in paths])

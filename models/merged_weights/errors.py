@@ -99,6 +99,23 @@ def printed_lengths(eigenvalues: Numbers, error: float) -> tuple[float, float]:
     return float(np.sqrt((2 * (1 + 2 * d) * trace + d**2 * kappa) / error)), float(2 * (d + 1) * trace / error)
 
 
+def corrected_lengths(eigenvalues: Numbers, error: float) -> tuple[float, float]:
+    """The same from `corrected_bound`: half of the error for each of its two terms."""
+    s = check_setting(eigenvalues, 1)
+    if not error > 0:
+        raise ValueError(f"error is {error}: a positive error to reach is expected")
+    d, trace, kappa = len(s), s.sum(), s.max() / s.min()
+    return float(np.sqrt(2 * ((1 + 2 * d) + d**2 * kappa) * trace / error)), float(2 * (d + 1) * trace / error)
+
+
+def first_bound(eigenvalues: Numbers, context: float, test_context: float, w: Numbers) -> float:
+    """The bound for one task w below Theorem 4.2, before w is averaged over."""
+    s, w2 = check_setting(eigenvalues, context), np.asarray(w, dtype=np.float64) ** 2
+    size, trace = float((s * w2).sum()), s.sum()
+    bias = size + 2 * w2.sum() * trace + (w2 / s).sum() * trace**2
+    return float((len(s) + 1) * size / test_context + bias / context**2)
+
+
 def covariate_shift_slope(eigenvalues: Numbers, context: float, w: Numbers, scale: float) -> float:
     """Slope of the answer against the truth when prompts are scaled by c: c^2 w^T L Gamma^-1 L w / (w^T L w).
 

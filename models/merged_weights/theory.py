@@ -142,7 +142,10 @@ class MergedFlow:
         return half
 
     def _velocity(self, _: float, state: np.ndarray) -> np.ndarray:
-        """Eq 5.4: minus the gradient of the loss."""
+        return self.velocity(state)
+
+    def velocity(self, state: np.ndarray) -> np.ndarray:
+        """Eq 5.4: minus the gradient of the loss, at weights in the order of `start`."""
         m, value = self.moments, state[0]
         key_query = state[1:].reshape(m.cost.shape)
         du = (m.gain * np.diag(key_query)).sum() - value * (m.cost * key_query**2).sum()

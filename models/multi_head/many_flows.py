@@ -103,8 +103,8 @@ def _one_step(state: Weights, first: Weights, step: float, s: Modes, second: Mod
     """Runge and Kutta's fourth order, with the velocity at the start of the step already known."""
     slopes = [first]
     for share in (0.5, 0.5, 1.0):
-        moved = tuple(x + share * step * slope for x, slope in zip(state, slopes[-1], strict=True))
-        slopes.append(_velocity(moved, s, second, rank)[0])
+        value, key, query = (x + share * step * slope for x, slope in zip(state, slopes[-1], strict=True))
+        slopes.append(_velocity((value, key, query), s, second, rank)[0])
     a, b, c, d = slopes
     parts = zip(state, a, b, c, d, strict=True)
     value, key, query = (x + step / 6 * (p + 2 * q + 2 * r + t) for x, p, q, r, t in parts)
