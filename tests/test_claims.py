@@ -88,6 +88,8 @@ def test_fresh_runs_decide_and_another_word_of_the_first_is_said():
     assert once.verdict == HOLDS
     assert "no fresh runs" in once.worth
     assert judged_again([Unjudged("s", "p", "no network")], None, None)[0].why == "no network"
+    (constant,) = judged_again([claim], np.ones(4), np.ones(4))  # measured in the same words: said once
+    assert constant == claim.judge(np.ones(4))
 
 
 def test_closeness_and_smallness_and_shares():

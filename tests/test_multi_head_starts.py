@@ -1,10 +1,14 @@
-"""Many flows at once against one with error control; zero blocks against Eq 1 on explicit tokens."""
+"""What pages on paper 001 rest on: many flows at once, fixed points, zero blocks, stays at levels, rules on seeds."""
 
 import numpy as np
 import pytest
 import torch
 
 from analyses.paper_001_multi_head.fixed_point_measures import look_for_one, matrix_of, member, subsets
+from analyses.paper_001_multi_head.plateau_measures import Staircase, clear_plateaus, stays
+from analyses.paper_001_multi_head.seed_rules import BySeed, SpreadRises
+from analyses.tools.claims import Measured
+from analyses.tools.verdicts import FAILS, HOLDS, IN_PART
 from checkpoints import open_run
 from models.linear_icl.task import Prompts
 from models.multi_head.blocks import MultiHeadWithBlocks, blocks_loss_and_gradient, draw_whole_prompts
@@ -118,3 +122,43 @@ def test_runs_with_blocks_begin_where_those_without_do_and_name_what_should_stay
     torch.testing.assert_close(run.checkpoint(40)["value_row"], other.checkpoint(40)["value_row"], rtol=0, atol=0)
     flow = PopulationFlow(S, 1 / N, *(part[0].numpy() for part in plain.blocks.values()))
     assert 0 < align(run, flow).null_growth < 0.1
+
+
+def test_stays_by_hand():
+    times = np.exp(np.arange(11.0))
+    loss = np.array([[1.0] * 3 + [0.5] * 5 + [0.0] * 3])
+    pace = 1 - np.exp(-1)  # of one step of e, by its end
+    np.testing.assert_allclose(stays(times, loss, np.array([1.0, 0.5, 0.0])), [[2 * pace, 5 * pace, 3 * pace]])
+    stairs = Staircase(2, times, loss, np.array([1.0, 0.5, 0.0]), np.array([[0.1, 1.0, 0.6]]))
+    assert stairs.new_head.tolist() == [False]
+    assert stairs.grown().tolist() == [2]
+
+
+def test_only_clear_plateaus_are_compared_with_their_level():
+    times, levels = np.linspace(0, 100, 1001), np.array([1.0, 0.6, 0.2])
+    loss = np.where(times < 10, 1.0, np.where(times < 15, 0.6, 0.22))
+    found = clear_plateaus(times, loss, np.array([10.0, 15.0]), levels)
+    assert [m for m, _ in found] == [0, 2]  # the second drop comes too soon
+    assert dict(found)[2] == pytest.approx(1.1)
+
+
+def test_a_rise_of_the_spread_must_be_beyond_chance(rng):
+    first, noise = 10 + rng.standard_normal((2, 40))
+    rising = Measured("", np.concatenate((first, 3 * noise - 20, 10 * noise - 90)))
+    assert SpreadRises(3, relative=False).word(rising) == HOLDS
+    assert SpreadRises(3, relative=True).word(Measured("", np.concatenate((first, 2 * first, 3 * first)))) == FAILS
+    barely = Measured("", np.concatenate((first, np.roll(first, 1), 10 * noise - 90)))
+    assert SpreadRises(3, relative=False).word(barely) == IN_PART
+    missing = Measured("", np.concatenate((np.append(first, np.inf), np.append(3 * noise - 20, 1.0))))
+    assert SpreadRises(2, relative=False).word(missing) == HOLDS  # without the run that lacks a number
+
+
+def test_what_happens_in_one_seed_of_many_is_not_by_the_seed():
+    word = BySeed(0.05).word
+    assert [word(Measured("", np.arange(48) < count)) for count in (0, 1, 20, 47, 48)] == [
+        FAILS,
+        IN_PART,
+        HOLDS,
+        IN_PART,
+        FAILS,
+    ]

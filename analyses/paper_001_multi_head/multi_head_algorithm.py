@@ -15,7 +15,7 @@ import torch
 
 from analyses.paper_001_multi_head.plateau_measures import CLEAR
 from analyses.paper_001_multi_head.runs import RUNS, Group, of_context
-from analyses.tools.claims import Claim, Measured, by_group, judged
+from analyses.tools.claims import Claim, Measured, by_group, judged, judged_again
 from analyses.tools.draw import EXACT, MEASURED, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small, Together
@@ -61,7 +61,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "components (columns), as a share of the size of the true answer, N = 31, mean over seeds. Middle: mean squared "
         "error on fresh prompts. Right: distance to the regression with the same m against the length of the prompts; "
         "points are seeds, lines Eq 8 at the fixed points.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

@@ -24,7 +24,7 @@ from analyses.paper_001_multi_head.plateau_measures import (
 )
 from analyses.paper_001_multi_head.runs import RUNS, Group, figure_1, flows_from, starts
 from analyses.paper_001_multi_head.seed_rules import SpreadRises
-from analyses.tools.claims import Claim, Measured, by_group, judged
+from analyses.tools.claims import Claim, Measured, by_group, judged, judged_again
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small
@@ -76,7 +76,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left: expected loss of the weights, one curve per trained seed, and the plateaus of Eq 5 (dashes). Middle: when each "
         "eigenvector is half learned, along the population flow from many starts (dots) and in the trained runs (rings). "
         "Right: standard deviation of that time over the starts, by its mean, with 95 % intervals.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

@@ -28,7 +28,7 @@ from analyses.paper_001_multi_head.head_measures import (
 from analyses.paper_001_multi_head.multi_head_plateaus import END
 from analyses.paper_001_multi_head.reduced_figure import draw
 from analyses.paper_001_multi_head.runs import RUNS, Group, figure_1, flows_from, starts, starts_of
-from analyses.tools.claims import Claim, Measured, judged
+from analyses.tools.claims import Claim, Measured, judged, judged_again
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small, Together
 from analyses.tools.source import Source
@@ -100,7 +100,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         f"Left: value weights of seed {SHOWN}, its population flow (thin black) and Eq 7 from the moment at which a head has a "
         "third of its final value (dashes). Middle: the key of each head along each eigenvector during the plateaus of that "
         "seed. Right: the first escape along the flow from many starts, by what Eq 38 and what the exact Eq 31 expects.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

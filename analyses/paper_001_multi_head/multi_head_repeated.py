@@ -14,7 +14,7 @@ from analyses.paper_001_multi_head.multi_head_ranks import CONSPICUOUS, draw_los
 from analyses.paper_001_multi_head.plateau_measures import Staircase, stays
 from analyses.paper_001_multi_head.runs import FIGURE_1, FIGURE_9, RUNS, Group, repeated, starts
 from analyses.paper_001_multi_head.seed_rules import BySeed
-from analyses.tools.claims import Claim, Measured, by_group, judged
+from analyses.tools.claims import Claim, Measured, by_group, judged, judged_again
 from analyses.tools.draw import panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small, Together
@@ -58,7 +58,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         draw(seen),
         "Expected loss along the flow from 12 starts, ranks 1 to 4, with the levels of Eq 5; dark dashes where m is divisible "
         "by R. The second and the fourth level from above are those between two equal eigenvalues.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

@@ -13,7 +13,7 @@ import torch
 
 from analyses.paper_001_multi_head.plateau_measures import by_plateau, falls, plateaus, worst
 from analyses.paper_001_multi_head.runs import FIGURE_1, RUNS, Group, next_token, softmax, starts, starts_of
-from analyses.tools.claims import Claim, Measured, Unjudged, by_group, judged
+from analyses.tools.claims import Claim, Measured, Unjudged, by_group, judged, judged_again
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import AboveControls, Close, Every, Small
@@ -71,7 +71,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left: loss of softmax heads on fresh prompts, the same for all checkpoints; grey: plateaus of linear attention, "
         "for comparison. Middle: loss along the population flow from starts of different size. Right: expected next-token "
         "loss, with Eq 12 (dashes) and, dotted, what Eq 5 would say for N = 31.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 
@@ -278,6 +278,7 @@ CLAIMS: list[Claim[Seen] | Unjudged[Seen]] = [
         "Appendix B.3, Eqs 11, 13-19",
         two_laws_of_lengths,
         Close(0.02, 0.1),
-        "the flow knows prompts by Λ and E[Λ̂²] alone, and that depends on lengths through E(1/N)",
+        "the flow knows prompts by Λ and E[Λ̂²] alone, and that depends on lengths through E(1/N). (The second line of Eq 16 counts its "
+        "terms twice, by weights before sums that run over them; the result is right)",
     ),
 ]

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from analyses.tools.claims import Measured
-from analyses.tools.rules import share_interval
+from analyses.tools.intervals import share_interval
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART
 
 _DRAWS = 4000

@@ -31,7 +31,7 @@ from analyses.paper_002_merged_weights.error_measures import (
     rate_in_n,
 )
 from analyses.paper_002_merged_weights.runs import RUNS, Group
-from analyses.tools.claims import Claim, judged
+from analyses.tools.claims import Claim, judged, judged_again
 from analyses.tools.draw import mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import AtMost, Close, Every, Together
@@ -62,7 +62,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left three: mean squared error against the length M of the test prompt, for heads trained at length N; points are "
         "trained heads (mean over seeds), lines Eq 4.6, dots the error of the best linear predictor. Right: mean error over "
         "tasks for long test prompts when the covariance is scaled up, beside the printed and the corrected bound.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from analyses.paper_002_merged_weights.runs import RUNS, Group, of_context, random_covariances, with_rows, without_rows
-from analyses.tools.claims import Claim, Measured, judged
+from analyses.tools.claims import Claim, Measured, judged, judged_again
 from analyses.tools.draw import EXACT, band, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small
@@ -38,7 +38,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left and second: diagonal of u U in the eigenbasis, mean and standard deviation over seeds (colour) and the flow "
         "from the start of seed 0 (black), for one covariance and for random ones. Third: u itself; the line is its limit in "
         "the flow. Right: norms of the two rows that the flow leaves at zero, if SGD trains them.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

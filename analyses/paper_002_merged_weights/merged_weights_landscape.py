@@ -28,7 +28,7 @@ from analyses.paper_002_merged_weights.landscape_measures import (
     u_stays_positive,
 )
 from analyses.paper_002_merged_weights.runs import RUNS
-from analyses.tools.claims import Claim, judged
+from analyses.tools.claims import Claim, judged, judged_again
 from analyses.tools.draw import EXACT, PRINTED, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import AtMost, Close, Every, Small
@@ -51,7 +51,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Left: squared gradient over the loss above the least, along the flow from the start of each run (blue) and from starts "
         "near the bound of Theorem 4.1 (green); dashes: the printed constant mu of each kind of start. Middle: u along the same flows, and "
         "what Lemma A.5 says it stays above. Right: u with random covariances, its limit as printed in Eq C.15 and with the missing squares.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

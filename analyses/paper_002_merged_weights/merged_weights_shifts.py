@@ -30,7 +30,7 @@ from analyses.paper_002_merged_weights.shift_measures import (
     queries_in_the_limit,
     scaled_inputs,
 )
-from analyses.tools.claims import Claim, judged
+from analyses.tools.claims import Claim, judged, judged_again
 from analyses.tools.draw import EXACT, MEASURED, PRINTED, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import AboveControls, Close, Small, Together
@@ -55,7 +55,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "Middle: after training on Exponential(1) covariances, the slope for queries drawn with the covariance of their prompt "
         "and independently of it, against N; points are trained heads. Right: answers to queries orthogonal to a prompt of three examples, "
         "by the size of the query, as a share of those to ordinary ones.",
-        judged(CLAIMS, seen, gather(source.fresh) if source.fresh else None),
+        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
     )
 
 

@@ -2,8 +2,7 @@
 
 A page is a list of claims over one kind of evidence (its runs and controls); `judged` turns them into verdicts. What is
 measured is one number per run, in named groups where a claim is about several settings, and per control. The reason
-either holds whatever the outcome is, or there is one for each outcome. Evidence from fresh seeds, used for the first
-time after the rules were fixed, can be judged beside the first: its word is printed too, and may differ.
+either holds whatever the outcome is, or there is one for each outcome.
 
 Beside its word every verdict says how much that word is worth: the number of runs, an effect size with a 95 % interval,
 the rule itself, how often the same word would be earned by nothing, and whether the rule was set before looking.
@@ -79,15 +78,6 @@ class Claim(Generic[Evidence]):
         why = self.why if isinstance(self.why, str) else self.why[word]
         return Verdict(self.says, self.printed, measured.text, word, why, "; ".join(filter(None, worth)))
 
-    def judge_fresh(self, fresh: Evidence, word: str) -> str:
-        """What fresh seeds say beside `word`: the same or not, and the effect in them."""
-        measured = self.measure(fresh)
-        if not np.isfinite(measured.runs).any():
-            return "fresh seeds: nothing could be measured"
-        other = self.rule.word(measured)
-        told = "the same word" if other == word else f"another word, **{other}**"
-        return f"fresh seeds: {told} ({self.rule.effect(measured)})"
-
 
 @dataclass(frozen=True)
 class Unjudged(Generic[Evidence]):
@@ -102,17 +92,9 @@ class Unjudged(Generic[Evidence]):
         return Verdict(self.says, self.printed, "", CANNOT, self.why)
 
 
-def judged(
-    claims: Sequence[Claim[Evidence] | Unjudged[Evidence]], evidence: Evidence, fresh: Evidence | None = None
-) -> list[Verdict]:
-    """A verdict on each claim; with evidence from fresh seeds, what they say beside it."""
-    rows = [claim.judge(evidence) for claim in claims]
-    if fresh is None:
-        return rows
-    return [
-        replace(row, worth=f"{row.worth}; {claim.judge_fresh(fresh, row.verdict)}") if isinstance(claim, Claim) else row
-        for claim, row in zip(claims, rows, strict=True)
-    ]
+def judged(claims: Sequence[Claim[Evidence] | Unjudged[Evidence]], evidence: Evidence) -> list[Verdict]:
+    """A verdict on each claim."""
+    return [claim.judge(evidence) for claim in claims]
 
 
 def judged_again(
@@ -124,13 +106,14 @@ def judged_again(
     """A verdict on each claim by runs trained after its rule was fixed, beside that of the runs the rule was fixed on.
 
     The word is that of the fresh runs; where the first earned another, that is said. A claim that the fresh runs cannot
-    judge (some settings may have been trained only once) keeps the word of the first, and says that too.
+    judge (some settings may have been trained only once) keeps the word of the first, and says that too. Where both
+    measure the same, in the same words, no seed enters, and it is said once.
     """
     rows = []
     for claim in claims:
         a, b = claim.judge(first), claim.judge(fresh)
-        if isinstance(claim, Unjudged) or a.verdict == b.verdict == CANNOT:
-            rows.append(a)
+        if isinstance(claim, Unjudged) or a.verdict == b.verdict == CANNOT or a.measured == b.measured:
+            rows.append(a)  # nothing that was measured depends on the seeds
         elif b.verdict == CANNOT:
             rows.append(
                 replace(a, measured=f"{names[0]}: {a.measured}", worth=f"{a.worth}; no fresh runs to judge it by")

@@ -1,7 +1,7 @@
 """Which runs a page is about: how large, where they are kept, and whether they are the fresh ones.
 
 Fresh runs have other seeds, used for the first time after the rules of the claims were fixed; their words are printed
-beside the first ones (`claims.judged`).
+beside the first ones (`claims.judged_again`).
 """
 
 from dataclasses import dataclass, replace
