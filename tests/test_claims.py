@@ -88,8 +88,9 @@ def test_fresh_runs_decide_and_another_word_of_the_first_is_said():
     assert once.verdict == HOLDS
     assert "no fresh runs" in once.worth
     assert judged_again([Unjudged("s", "p", "no network")], None, None)[0].why == "no network"
-    (constant,) = judged_again([claim], np.ones(4), np.ones(4))  # measured in the same words: said once
-    assert constant == claim.judge(np.ones(4))
+    (constant,) = judged_again([claim], np.ones(4), np.ones(4))  # the same to the last word: said once
+    assert constant.measured == "4"
+    assert constant.worth == claim.judge(np.ones(4)).worth + "; seeds 20-25: the same"
 
 
 def test_closeness_and_smallness_and_shares():

@@ -22,12 +22,23 @@ class Heads:
     values: np.ndarray  # |v| [times, heads]
     keys: np.ndarray  # [times, heads, d]
     queries: np.ndarray
-    owner: np.ndarray  # of each mode
+    written: np.ndarray  # by each head along each mode at the end: [heads, d]
 
     @classmethod
     def along(cls, times: np.ndarray, value: np.ndarray, key: np.ndarray, query: np.ndarray) -> "Heads":
-        """From weights [times, heads, ...] of rank one. Mode d belongs to the head that writes most of it at the end."""
-        return cls(times, np.abs(value), key[:, :, 0], query[:, :, 0], owners(value[-1], key[-1], query[-1]))
+        """From weights [times, heads, ...] of rank one."""
+        written = np.einsum("h,hrd,hrd->hd", value[-1], key[-1], query[-1])
+        return cls(times, np.abs(value), key[:, :, 0], query[:, :, 0], written)
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The head that writes most of each mode."""
+        return np.abs(self.written).argmax(0)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether some eigenvector is written by two heads, each with more than a fifth of it."""
+        return bool(((self.written / self.written.sum(0) > 0.2).sum(0) > 1).any())
 
     @property
     def purity(self) -> np.ndarray:
@@ -42,11 +53,6 @@ class Heads:
         return np.max(
             [np.abs((part[-1][self.owner] ** 2).sum(1) / v2 - 1) for part in (self.keys, self.queries)], axis=0
         )
-
-
-def owners(value: np.ndarray, key: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """The head that writes most of each mode."""
-    return np.abs(np.einsum("h,hrd,hrd->hd", value, key, query)).argmax(0)
 
 
 def heads_of(group: Group, seed: int) -> Heads:
@@ -120,9 +126,3 @@ def plateaus_by_eq_43(config: MultiHeadConfig, heads: Heads, half: np.ndarray) -
             value = np.interp(half[d - 1], heads.times, heads.values[:, heads.owner[d]])
             ratios.append((half[d] - half[d - 1]) / printed_escape_time(config.eigenvalues[d], value))
     return np.array(ratios)
-
-
-def shared(value: np.ndarray, key: np.ndarray, query: np.ndarray) -> bool:
-    """Whether some eigenvector is written by two heads, each with more than a fifth of it."""
-    written = np.einsum("h,hrd,hrd->hd", value, key, query)
-    return bool(((written / written.sum(0) > 0.2).sum(0) > 1).any())

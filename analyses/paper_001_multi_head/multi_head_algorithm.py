@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from analyses.paper_001_multi_head.plateau_measures import CLEAR
-from analyses.paper_001_multi_head.runs import RUNS, Group, of_context
+from analyses.paper_001_multi_head.runs import NAMES, RUNS, Group, of_context, which_seeds
 from analyses.tools.claims import Claim, Measured, by_group, judged, judged_again
 from analyses.tools.draw import EXACT, MEASURED, panels
 from analyses.tools.page import Page
@@ -55,13 +55,13 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "On the plateau with m eigenvectors the heads do Eq 8, and among regressions on the leading components the one with m "
         "is nearest. That they 'approximately implement' it is a statement about long prompts: they use the mean covariance "
         "in place of the prompt's own, and at N = 31 the difference is a third of the answer.",
-        seen.groups[31].facts + f"; also N = {', '.join(map(str, CONTEXTS[1:]))}; {FRESH[size]} fresh prompts",
+        f"{seen.groups[31].facts}; also N = {', '.join(map(str, CONTEXTS[1:]))}; {FRESH[size]} fresh prompts. {which_seeds(source)}",
         draw(seen.groups, seen.found, seen.limit),
         "Left: distance between the answers of the heads on the plateau with m eigenvectors (rows) and of regression on m' "
         "components (columns), as a share of the size of the true answer, N = 31, mean over seeds. Middle: mean squared "
         "error on fresh prompts. Right: distance to the regression with the same m against the length of the prompts; "
         "points are seeds, lines Eq 8 at the fixed points.",
-        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
+        judged_again(CLAIMS, seen, gather(source.fresh), NAMES) if source.fresh else judged(CLAIMS, seen),
     )
 
 

@@ -1,7 +1,7 @@
 """Sections 3.1, D.1, D.3, E.1 and E.3 of paper 001: the 2^D fixed points, which of them are visited, and zero blocks.
 
-Looks for fixed points from random weights (10 s on one core), follows the flow from 48 starts and from 12 smaller ones
-(12 s), and trains six seeds with the zero blocks in training (20 s), and as many fresh ones. Expect: all of the 2^D and
+Looks for fixed points from random weights (10 s on one core), follows the flow from 48 starts and from 8 smaller ones
+(10 s), and trains six seeds with the zero blocks in training (20 s), and as many fresh ones. Expect: all of the 2^D and
 no other; D + 1 of them visited by a small start, fewer by a larger one, and no other by any.
 """
 
@@ -25,12 +25,14 @@ from analyses.paper_001_multi_head.head_measures import flows_of_small_starts
 from analyses.paper_001_multi_head.multi_head_plateaus import END
 from analyses.paper_001_multi_head.runs import (
     FIGURE_1,
+    NAMES,
     RUNS,
     Group,
     figure_1,
     flows_from,
     starts,
     starts_of,
+    which_seeds,
     with_blocks,
 )
 from analyses.tools.claims import Claim, Measured, judged, judged_again
@@ -47,7 +49,7 @@ SETS = subsets(D)
 IN_TURN = [SETS.index(tuple(range(m))) for m in range(D + 1)]  # M_0 .. M_D among them
 MODELS = {"R = 1": FIGURE_1, "R = 2": replace(FIGURE_1, rank=2)}
 PUSH = 0.05  # of every weight, away from a fixed point
-SEARCHES = {"toy": 6, "quick": 60, "paper": 240}
+SEARCHES = {"toy": 6, "quick": 40, "paper": 240}
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def gather(source: Source) -> Seen:
     """Train or load, and integrate."""
     group, blocks = figure_1(source), with_blocks(source)
     flows = flows_from(group.config, starts(source), END[source.size], 2.0)
-    small = flows_of_small_starts(group.config, starts_of(group.config, starts(source, 4)), 0.1)
+    small = flows_of_small_starts(group.config, starts_of(group.config, starts(source, 6)), 0.1)
     times = np.geomspace(10, 10 * END[source.size], 3000)
     return Seen(source, group, blocks, flows, np.stack([flow.matrices(times) for flow in small], axis=1))
 
@@ -92,13 +94,13 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "the D + 1 that learn the largest eigenvectors first, or jumps over some of them if it is not small; it comes near "
         "none of the rest. The blocks that are set to zero stay there in the mean, and under SGD within its noise.",
         f"{seen.group.facts}. Flow: {seen.flows.value.shape[1]} starts, {seen.smaller.shape[1]} that are 10 times smaller. "
-        f"Blocks: batch {seen.blocks.config.batch}, {seen.blocks.runs[0].steps[-1]} steps",
+        f"Blocks: batch {seen.blocks.config.batch}, {seen.blocks.runs[0].steps[-1]} steps. {which_seeds(source)}",
         draw(seen),
         "Left: loss along the flow from 12 starts, the levels of all 16 fixed points (grey) and of those that learn the largest "
         "eigenvectors first (dashes). Middle: the share of starts that come near each fixed point, named by the eigenvectors "
         f"it has learned; near is within {100 * VISITED:.0f} % of the size of M_D. Right: norm of the blocks that should stay "
         "at zero beside that of the other weights, trained by SGD (mean and spread over seeds).",
-        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
+        judged_again(CLAIMS, seen, gather(source.fresh), NAMES) if source.fresh else judged(CLAIMS, seen),
     )
 
 
@@ -122,7 +124,7 @@ def draw(seen: Seen):
     ax.invert_yaxis()
     ax.tick_params(axis="y", labelsize=7)
     ax.set_title("(B) which fixed points are visited")
-    ax.legend(fontsize=8, loc="lower right")
+    ax.legend(fontsize=8, loc="center", bbox_to_anchor=(0.6, 0.47))
     ax = axes[0, 2]
     tables = [a.weights for a in seen.blocks.alignments]
     times = seen.blocks.config.learning_rate * np.array(seen.blocks.runs[0].steps)
@@ -151,9 +153,8 @@ def at_rest(seen: Seen) -> Measured:
             expected = loss_of_subset(config.eigenvalues, config.inverse_context, s)
             off.append(abs(float(flow.loss([0.0])[0]) / expected - 1))
     text = f"largest velocity {max(speeds):.0e}, loss at most {max(off):.0e} off Eqs 29, 30"
-    return Measured(
-        text, np.array(speeds), n=f"{len(speeds)}: random weights of each of {len(SETS)} fixed points, R = 1 and 2"
-    )
+    n = f"the worst of random weights of each of {len(SETS)} fixed points, R = 1 and 2"
+    return Measured(text, np.array([max(speeds)]), n=n)
 
 
 def flow_of_queries(as_printed: bool) -> Callable[[Seen], Measured]:
@@ -173,7 +174,7 @@ def flow_of_queries(as_printed: bool) -> Callable[[Seen], Measured]:
         text = (
             f"difference from minus half the gradient of the expected loss, relative: {min(off):.0e} to {max(off):.0e}"
         )
-        return Measured(text, np.array(off), n=f"{len(off)} random weights")
+        return Measured(text, np.array([max(off)]), n=f"the worst of {len(off)} random weights")
 
     return measure
 
@@ -224,7 +225,7 @@ def left_for_the_end(seen: Seen) -> Measured:
     text = (
         f"loss above L(M_D) at t = {late:.0f} after a push of {PUSH:g} to all weights: at most {max(above):.0e} of it"
     )
-    return Measured(text, np.array(above), n=f"{len(SETS)} fixed points")
+    return Measured(text, np.array([max(above)]), n=f"the worst of {len(SETS)} fixed points")
 
 
 def blocks_are_not_pushed(seen: Seen) -> Measured:
@@ -289,12 +290,13 @@ CLAIMS: list[Claim[Seen]] = [
         "from small initialization the model visits D + 1 of the 2^D fixed points, M_0 to M_D",
         "section 3.2",
         all_visited,
-        Together([Every(0.5, 0.5)] * 2, ["start as trained", "10 times smaller"]),
+        Together([Every(0.9, 0.5)] * 2, ["start as trained", "10 times smaller"]),
         {
             HOLDS: "from starts of either size",
             IN_PART: "two eigenvectors that are learned soon after one another are passed without a visit between them; from a smaller start they are further apart",
             FAILS: "two eigenvectors are often learned so soon after one another that the fixed point between them is passed by",
         },
+        set_before=False,
     ),
     Claim(
         "and no other of them",

@@ -1,7 +1,7 @@
 """Figs 1b and 1c of paper 001: each head takes up one eigenvector, and one equation in v says how (Eqs 6, 7, 31-44).
 
-Uses the runs of `multi_head_plateaus`, the flow from 48 starts (7 s on one core) and from 12 starts ten and a hundred
-times smaller (20 s). Expect: heads aligned and alone only from small starts; the closed form of Eq 37 right, its
+Uses the runs of `multi_head_plateaus`, the flow from 48 starts (7 s on one core) and from 8 starts, also ten and a
+hundred times smaller (15 s). Expect: heads aligned and alone only from small starts; the closed form of Eq 37 right, its
 integrand misprinted; Eq 38 early by about a factor two, the exact escape of Eq 31 within 5 %.
 """
 
@@ -22,12 +22,11 @@ from analyses.paper_001_multi_head.head_measures import (
     heads_of_flows,
     plateaus_by_eq_43,
     shape_r2,
-    shared,
     values_after,
 )
 from analyses.paper_001_multi_head.multi_head_plateaus import END
 from analyses.paper_001_multi_head.reduced_figure import draw
-from analyses.paper_001_multi_head.runs import RUNS, Group, figure_1, flows_from, starts, starts_of
+from analyses.paper_001_multi_head.runs import NAMES, RUNS, Group, figure_1, flows_from, starts, starts_of, which_seeds
 from analyses.tools.claims import Claim, Measured, judged, judged_again
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small, Together
@@ -74,7 +73,7 @@ class Seen:
 def gather(source: Source) -> Seen:
     """Train or load, and integrate."""
     group = figure_1(source)
-    begin = starts_of(group.config, starts(source, 4))
+    begin = starts_of(group.config, starts(source, 6))
     small = {name: flows_of_small_starts(group.config, begin, factor) for name, factor in SHRINK.items()}
     return Seen(group, flows_from(group.config, starts(source), END[source.size], 2.0), small)
 
@@ -89,7 +88,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "From a vanishing start every head takes up one eigenvector and Eq 7 describes how. At the size of start that can be "
         "trained in minutes some heads keep a part of two. The equation has the right shape and end; its times, Eqs 38 and "
         "43, leave out that a head must first align.",
-        f"{seen.group.facts}. Flow: {len(seen.along)} starts, and {len(seen.small['as trained'])} made smaller",
+        f"{seen.group.facts}. Flow: {len(seen.along)} starts, and {len(seen.small['as trained'])} made smaller. {which_seeds(source)}",
         draw(
             seen.group,
             seen.trained[SHOWN],
@@ -100,7 +99,7 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         f"Left: value weights of seed {SHOWN}, its population flow (thin black) and Eq 7 from the moment at which a head has a "
         "third of its final value (dashes). Middle: the key of each head along each eigenvector during the plateaus of that "
         "seed. Right: the first escape along the flow from many starts, by what Eq 38 and what the exact Eq 31 expects.",
-        judged_again(CLAIMS, seen, gather(source.fresh)) if source.fresh else judged(CLAIMS, seen),
+        judged_again(CLAIMS, seen, gather(source.fresh), NAMES) if source.fresh else judged(CLAIMS, seen),
     )
 
 
@@ -127,28 +126,28 @@ def equal_norms(seen: Seen) -> Measured:
 
 
 def end_of_values(seen: Seen) -> Measured:
-    """|v| of each trained head soon after its drop, by Eq 6a, of the mode furthest off."""
+    """How far |v| of the head that is furthest off is from Eq 6a at the end of each flow; trained runs are told."""
     ends = final_values(seen.group.config)
+    off = {
+        name: np.array([np.abs(h.values[-1][h.owner] / ends - 1).max() for h in heads])
+        for name, heads in seen.ends.items()
+    }
     pairs = zip(seen.trained, seen.group.half_times, strict=True)
     fresh = np.stack([values_after(heads, half) / ends for heads, half in pairs])
     final = np.stack([h.values[-3:][:, h.owner].mean(0) / ends for h in seen.trained])
-    text = "measured / Eq 6a by mode, soon after the drop: " + "; ".join(percent(column) for column in fresh.T)
-    text += ". At the end of training: " + "; ".join(percent(column) for column in final.T)
-    return Measured(text, fresh[:, int(np.abs(fresh.mean(0) - 1).argmax())])
+    told = "; ".join(f"{name} {spread(v, 3)}" for name, v in off.items())
+    text = f"largest | v / Eq 6a - 1 | of a head at the end of the flow, start {told}. Trained / Eq 6a by mode, soon after the drop: "
+    text += "; ".join(percent(column) for column in fresh.T) + ". At the end of training: "
+    text += "; ".join(percent(column) for column in final.T)
+    return Measured(text, np.concatenate((off["as trained"], off["100 times smaller"])))
 
 
 def one_head_each(seen: Seen) -> Measured:
     """Whether every eigenvector is written by one head: from each start, as trained and smaller."""
-    late = 3 * seen.group.times[-1]
-    alone = {
-        name: np.array([not shared(*(x[0] for x in flow.weights([late / SHRINK[name]]))) for flow in flows], float)
-        for name, flows in seen.small.items()
-    }
-    last = zip(seen.flows.value[-1], seen.flows.key[-1], seen.flows.query[-1], strict=True)
-    many = [not shared(*weights) for weights in last]
-    text = f"no eigenvector shared by two heads: {sum(many)} of {len(many)} starts; start " + "; ".join(
-        f"{name} {v.sum():.0f} of {len(v)}" for name, v in alone.items()
-    )
+    alone = {name: np.array([not h.is_shared for h in heads], dtype=float) for name, heads in seen.ends.items()}
+    many = [not h.is_shared for h in seen.along]
+    told = "; ".join(f"{name} {v.sum():.0f} of {len(v)}" for name, v in alone.items())
+    text = f"no eigenvector shared by two heads: {sum(many)} of {len(many)} starts; start {told}"
     return Measured(text, np.concatenate((alone["as trained"], alone["100 times smaller"])))
 
 
@@ -272,15 +271,18 @@ CLAIMS: list[Claim[Seen]] = [
         "v of a head grows to (lambda / a)^(1/3)",
         "Eq 6a",
         end_of_values,
-        Close(0.03, 0.1),
-        "judged soon after the drop, by the mode furthest off; later the noise of SGD moves weight between v, k and q with the same product",
+        Together([Small(0.03, 0.1)] * 2, _SIZES),
+        "a head that has its eigenvector to itself, with norms that are equal; the noise of SGD later moves weight between v, k and "
+        "q with the same product",
+        set_before=False,
     ),
     Claim(
         "a head takes up one eigenvector while the other heads stay where they are",
         "Eq 6c",
         one_head_each,
-        Together([Every(0.5, 0.5)] * 2, _SIZES),
+        Together([Every(0.9, 0.5)] * 2, _SIZES),
         "two heads can leave a plateau together and then share its eigenvector; Eq 7 is off for both",
+        set_before=False,
     ),
     Claim(
         "Eq 7 describes v(t) in the drop, excellent agreement",

@@ -29,6 +29,7 @@ from probes import Alignment, align
 RUNS = Path("checkpoints/runs")
 SEEDS = {"toy": 2, "quick": 6, "paper": 10}
 STARTS = {"toy": 4, "quick": 48, "paper": 96}  # of the population flow
+NAMES = ("first seeds", "fresh seeds")  # in verdicts; `which_seeds` says which these are
 
 FIGURE_1 = MultiHeadConfig()
 HARMONIC = tuple(1 / d / sum(1 / k for k in range(1, 9)) for d in range(1, 9))  # lambda_d = 1 / d, trace 1
@@ -161,6 +162,16 @@ def starts(source: Source, share: int = 1) -> range:
     """Seeds of the starts of the flow, or one in `share` of them where a flow is dear."""
     first = 1000 if source.is_fresh else 0
     return range(first, first + max(2, STARTS[source.size] // share))
+
+
+def which_seeds(source: Source) -> str:
+    """What verdicts call first and fresh, for the facts of a page."""
+    told = []
+    for name, one in zip(NAMES, (source, source.fresh), strict=True):
+        if one:
+            trained, flow = one.seeds(SEEDS[one.size]), starts(one)
+            told.append(f"{name}: trained {trained[0]}-{trained[-1]}, flow {flow[0]}-{flow[-1]}")
+    return "; ".join(told).capitalize()
 
 
 def starts_of(config: MultiHeadConfig, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -126,8 +126,9 @@ CLAIMS: list[Claim[Seen]] = [
         "a query orthogonal to all examples is answered with zero",
         "section 4.2",
         orthogonal_queries,
-        Small(0.02, 0.5),
+        Small(0.02, 0.1),
         "Gamma^-1 turns the examples out of their span, unless it is a multiple of the identity",
+        set_before=False,
     ),
     Claim(
         "(ours) it is if the covariance is isotropic",

@@ -106,14 +106,16 @@ def judged_again(
     """A verdict on each claim by runs trained after its rule was fixed, beside that of the runs the rule was fixed on.
 
     The word is that of the fresh runs; where the first earned another, that is said. A claim that the fresh runs cannot
-    judge (some settings may have been trained only once) keeps the word of the first, and says that too. Where both
-    measure the same, in the same words, no seed enters, and it is said once.
+    judge (some settings may have been trained only once) keeps the word of the first, and says that too. What is
+    the same to the last word is said once.
     """
     rows = []
     for claim in claims:
         a, b = claim.judge(first), claim.judge(fresh)
-        if isinstance(claim, Unjudged) or a.verdict == b.verdict == CANNOT or a.measured == b.measured:
-            rows.append(a)  # nothing that was measured depends on the seeds
+        if isinstance(claim, Unjudged) or a.verdict == b.verdict == CANNOT:
+            rows.append(a)
+        elif a == b:  # as where no seed enters
+            rows.append(replace(a, worth=f"{a.worth}; {names[1]}: the same"))
         elif b.verdict == CANNOT:
             rows.append(
                 replace(a, measured=f"{names[0]}: {a.measured}", worth=f"{a.worth}; no fresh runs to judge it by")
