@@ -92,7 +92,7 @@ def draw(fixed: Group, scaled: dict, random: Group, exponential: dict):
     for factor in spreads:
         s = np.geomspace(1, 1 / factor, 5)
         share = orthogonal_answers(np.diag(1 / gamma(s, 1e9)), s, 3, 4000)
-        ax.plot(factor, share, "o", color=MEASURED)
+        ax.plot(factor, share, "o", color=MEASURED, label="head of Eq 4.1" if factor == spreads[0] else None)
     ax.axhline(0, **PRINTED, label="printed, 0")
     ax.set(xlabel="condition number of the covariance", ylabel="answer / |query|, share of an ordinary one")
     ax.set_title("(C) query orthogonal to the prompt")
