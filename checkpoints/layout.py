@@ -32,6 +32,9 @@ from checkpoints.remote_path import RemotePath
 FORMAT = "checkpoint-probes run"
 VERSION = 1
 
+MOST_STEPS = 2**62
+"""What is written must be read again: whatever is larger is no number of updates."""
+
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 
@@ -59,7 +62,9 @@ def as_step(step: Any) -> int:
     except TypeError:
         raise ValueError(f"step is {step!r}: a whole number is expected") from None
     if number < 0:
-        raise ValueError(f"step is {number}: it counts updates and cannot be negative")
+        raise ValueError(f"step is {str(number)[:40]}: it counts updates and cannot be negative")
+    if number >= MOST_STEPS:
+        raise ValueError(f"step is {str(number)[:40]}...: no run has made so many updates")
     return number
 
 
@@ -170,7 +175,9 @@ def _put_if_new(temporary: Path, path: Path) -> None:
         os.link(temporary, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links
+    except OSError:  # a file system without hard links; or who was faster has tidied up already
+        if path.exists():
+            raise FileExistsError(str(path)) from None
         os.replace(temporary, path)
     else:
         temporary.unlink()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import probes
-from checkpoints import RunWriter
+from checkpoints import RunWriter, open_run
 from probes.monitor import AdaptiveCheckpoints, Sink
 from tests import small_gpt2
 from tests.tiny_training import Training
@@ -111,6 +111,17 @@ def test_a_loss_without_a_name_is_refused_with_what_was_meant_and_training_goes_
     assert monitor.failure is None
     assert monitor.done == 7
     assert monitor.series("loss").to_dict() == {6.0: 1.0}
+
+
+@pytest.mark.parametrize("step", [10**30, 2**62, -1])
+def test_a_step_that_no_run_has_made_is_not_written_into_the_run(tmp_path, step):
+    """Nobody could have read the metrics of that run again."""
+    with probes.Monitor(small_gpt2.model(), probes=["norm"], run=tmp_path / "run", checkpoints=False) as monitor:
+        monitor.step(loss=1.0)
+        monitor.step(step, loss=2.0)
+        monitor.log(step, accuracy=0.5)
+    assert monitor.done == 2
+    assert open_run(tmp_path / "run").metrics["loss"].dropna().to_dict() == {0: 1.0, 1: 2.0}
 
 
 class PlainAttention(torch.nn.Module):

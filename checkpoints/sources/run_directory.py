@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from checkpoints.files.checkpoint import abridged
-from checkpoints.layout import FORMAT, METRICS_FILE, RUN_FILE, VERSION, files_of
+from checkpoints.layout import FORMAT, METRICS_FILE, MOST_STEPS, RUN_FILE, VERSION, files_of
 from checkpoints.remote_path import Place
 from checkpoints.run import Entry, Run, metrics_table
 from checkpoints.sources.folder import dangling_links, open_file
@@ -75,7 +75,7 @@ def metric_lines(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
 def _scalars(row: Any) -> dict[str, Any]:
     """What a line says, as floats by name and the step; raises ValueError where it is something else."""
     step = row.get("step") if isinstance(row, dict) else None
-    if type(step) is not int or not 0 <= step < 2**62:
+    if type(step) is not int or not 0 <= step < MOST_STEPS:
         raise ValueError(f'"step" is {str(step)[:40]!r}, a whole number is expected')
     odd = [key for key, value in row.items() if value is not None and type(value) not in (int, float)]
     if odd:

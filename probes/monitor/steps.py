@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
 
+from checkpoints.layout import MOST_STEPS
+
 logger = logging.getLogger("probes.monitor")
 
 
@@ -26,7 +28,10 @@ class StepNumber:
         try:
             if positional:
                 raise TypeError
-            return otherwise if given is None else operator.index(given)
+            number = otherwise if given is None else operator.index(given)
+            if not 0 <= number < MOST_STEPS:
+                raise ValueError
+            return number
         except Exception:
             if not self._was_said:
                 several = f" and {len(positional)} more without a name" if positional else ""
