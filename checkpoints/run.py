@@ -64,14 +64,23 @@ def require_dense(rows: int, columns: int, numbers: int, label: str) -> None:
         )
 
 
+def require_text(names: Iterable[str], label: str) -> None:
+    """Refuse names that no table can have: JSON can say half a character."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{label}: {name[:40]!a} is no name of a metric: it is not text (UTF-8)") from None
+
+
 def metrics_table(logged: Iterable[tuple[int, Mapping[str, float]]] = (), label: object = "metrics") -> pd.DataFrame:
     """Scalars by step, one row per step. A step may be logged in several calls; the last word counts."""
     rows: dict[int, dict[str, float]] = {}
     for step, scalars in logged:
         rows.setdefault(step, {}).update(scalars)
-    require_dense(
-        len(rows), len({name for row in rows.values() for name in row}), sum(map(len, rows.values())), str(label)
-    )
+    names = {name for row in rows.values() for name in row}
+    require_dense(len(rows), len(names), sum(map(len, rows.values())), str(label))
+    require_text(names, str(label))
     index = pd.Index(rows.keys(), name="step", dtype="int64")
     return pd.DataFrame(list(rows.values()), index=index, dtype="float64").sort_index()
 

@@ -44,6 +44,7 @@ from checkpoints.layout import (
     write_tensors,
     write_text,
 )
+from checkpoints.run import require_text
 from checkpoints.sources.run_directory import metric_lines, read_description
 
 _FLUSH_SECONDS = 1.0
@@ -104,6 +105,7 @@ class RunWriter:
         """
         self._require_open()
         step = as_step(step)
+        require_text(scalars, str(self._metrics))
         numbers = {
             name: float(value.detach() if isinstance(value, Tensor) else value) for name, value in scalars.items()
         }

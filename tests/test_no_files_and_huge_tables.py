@@ -63,6 +63,26 @@ def test_a_run_with_a_name_of_its_own_in_every_line_is_refused_and_watched(tmp_p
     assert time.process_time() - before < 5
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "rows.json", "trainer_state.json"])
+def test_half_a_character_is_no_name_of_a_metric(tmp_path, name):
+    row = {"step": 0, "\ud800": 1.0}
+    as_text = {"metrics.jsonl": json.dumps(row) + "\n", "rows.json": json.dumps([row])}
+    (tmp_path / name).write_text(as_text.get(name, json.dumps({"log_history": [row]})))
+    with pytest.raises(ValueError, match=rf"{name}: .*ud800.* is no name of a metric"):
+        read_metrics(tmp_path / name)
+
+
+def test_half_a_character_is_not_written_as_a_name_either(tmp_path):
+    with checkpoints.RunWriter(tmp_path / "run") as writer:
+        writer.log(0, loss=1.0)
+        with pytest.raises(ValueError, match="is no name of a metric"):
+            writer.log(1, **{"\ud800": 1.0})
+    assert open_run(tmp_path / "run").metrics.index.tolist() == [0]
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps({"step": 0, "\ud800": 1.0}) + "\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: .* is no name of a metric"):
+        _ = open_run(tmp_path / "run").metrics
+
+
 def test_a_table_of_probes_with_more_rows_than_its_file_can_say_is_refused_unread(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(corpus.probes_table())
     monkeypatch.setattr("probes.measuring.tables._SMALL", -(10**6))

@@ -133,7 +133,7 @@ def tree_changed(tree: Any, rng: random.Random, values: list[Any] = VALUES) -> A
             case 0:
                 del holder[key]
             case 1 if isinstance(holder, dict):
-                holder[rng.choice(["", "step", "x" * 300, str(key) + " ", "__proto__"])] = holder[key]
+                holder[rng.choice(["", "step", "x" * 300, str(key) + " ", "__proto__", "\ud800"])] = holder[key]
             case 1:
                 holder.insert(key, copy.deepcopy(holder[rng.randrange(len(holder))]))
             case 2 if isinstance(holder[key], int | float) and not isinstance(holder[key], bool):

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from checkpoints.remote_path import Place
-from checkpoints.run import SMALL_TABLE, SPARSEST, require_dense
+from checkpoints.run import SMALL_TABLE, SPARSEST, require_dense, require_text
 from checkpoints.sources.metrics.tables import NoStepsError, as_metrics, joined
 from checkpoints.sources.metrics.tensorboard import read_events
 
@@ -82,7 +82,9 @@ def table_in(path: Place) -> pd.DataFrame:
 
 
 def _table_of(rows: list[dict[str, Any]], path: Place) -> pd.DataFrame:
-    require_dense(len(rows), len({name for row in rows for name in row}), sum(map(len, rows)), str(path))
+    names = {name for row in rows for name in row}
+    require_dense(len(rows), len(names), sum(map(len, rows)), str(path))
+    require_text(names, str(path))
     return pd.DataFrame(rows)
 
 
