@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 import pandas as pd
 
 from checkpoints.files import Checkpoint
-from checkpoints.files.checkpoint import abridged
+from checkpoints.files.checkpoint import abridged, is_text
 from checkpoints.heads.find import HeadLayout, find_heads
 from checkpoints.heads.layout import Family
 from checkpoints.matrices import MatrixLayout, find_matrices
@@ -67,10 +67,8 @@ def require_dense(rows: int, columns: int, numbers: int, label: str) -> None:
 def require_text(names: Iterable[str], label: str) -> None:
     """Refuse names that no table can have: JSON can say half a character."""
     for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"{label}: {name[:40]!a} is no name of a metric: it is not text (UTF-8)") from None
+        if not is_text(name):
+            raise ValueError(f"{label}: {name[:40]!a} is no name of a metric: it is not text (UTF-8)")
 
 
 def metrics_table(logged: Iterable[tuple[int, Mapping[str, float]]] = (), label: object = "metrics") -> pd.DataFrame:

@@ -1,4 +1,7 @@
-"""What is no file at all, and small files that would make gigabytes of themselves: said and left out, or refused."""
+"""What is no file at all, files that would make gigabytes of themselves, and steps and names that are none.
+
+They are said and left out, or refused: when they are read, and when they are written.
+"""
 
 import json
 import os
@@ -12,7 +15,7 @@ import torch
 
 import checkpoints
 import probes
-from checkpoints import WeightsError, open_run
+from checkpoints import RunWriter, WeightsError, open_run
 from checkpoints.files.byte_source import LocalFile
 from checkpoints.sources.metrics.files import read_metrics
 from tests.fuzz import corpus
@@ -131,3 +134,27 @@ def test_a_file_that_is_changed_between_two_reads_is_refused(tmp_path, replaces)
     with pytest.raises(WeightsError, match="a was changed while it was being read"):
         source.read(16, 24)
     assert bytes(LocalFile(file).read(16, 24)) == b"2" * 8
+
+
+def test_a_step_that_could_not_be_read_again_is_refused_when_it_is_written(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        for write in (lambda: writer.log(2**62, loss=1.0), lambda: writer.save(10**30, {"w": torch.ones(1)})):
+            with pytest.raises(ValueError, match="no run has made so many updates"):
+                write()
+        writer.log(2**62 - 1, loss=1.0)
+    assert open_run(tmp_path / "run").metrics.index.tolist() == [2**62 - 1]
+
+
+def test_who_was_slower_with_a_new_run_is_told_so_even_if_its_file_was_tidied_up(tmp_path, monkeypatch):
+    """The faster one removes what it takes for left over from a kill."""
+    link = os.link
+
+    def faster(temporary, path):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", link)
+            RunWriter(tmp_path / "run").close()
+        link(temporary, path)
+
+    monkeypatch.setattr(os, "link", faster)
+    with pytest.raises(FileExistsError, match="already holds a run"):
+        RunWriter(tmp_path / "run")

@@ -96,6 +96,16 @@ def test_a_broken_safetensors_file_is_refused_by_name(tmp_path, fault):
     assert torch.equal(run.checkpoint(2)["w"], torch.arange(6.0).reshape(2, 3))
 
 
+def test_half_a_character_is_no_name_of_a_tensor_and_wrappers_without_end_are(tmp_path):
+    torch.save({"\ud800": torch.ones(1)}, tmp_path / "a.pt")
+    (tmp_path / "a.safetensors").write_bytes(with_table({"\ud800": SCALAR}, b"\0" * 4))
+    for name in ("a.pt", "a.safetensors"):
+        with pytest.raises(WeightsError, match=rf"{name} cannot be read: a tensor is called .*ud800.*not text"):
+            dict(open_run(tmp_path / name).checkpoint(0))
+    (tmp_path / "b.safetensors").write_bytes(with_table({"module." * 5000 + "w": SCALAR}, b"\0" * 4))
+    assert list(open_run(tmp_path / "b.safetensors").checkpoint(0)) == ["w"]
+
+
 def test_tens_of_thousands_of_names_are_compared_in_linear_time(tmp_path):
     """One name is there twice; comparing all with all took 7 s for these, and grew with the square."""
     import time

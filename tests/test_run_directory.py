@@ -139,30 +139,6 @@ def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
         open_run(path)
 
 
-def test_a_step_that_could_not_be_read_again_is_refused_when_it_is_written(tmp_path):
-    with RunWriter(tmp_path / "run") as writer:
-        for write in (lambda: writer.log(2**62, loss=1.0), lambda: writer.save(10**30, {"w": torch.ones(1)})):
-            with pytest.raises(ValueError, match="no run has made so many updates"):
-                write()
-        writer.log(2**62 - 1, loss=1.0)
-    assert open_run(tmp_path / "run").metrics.index.tolist() == [2**62 - 1]
-
-
-def test_who_was_slower_with_a_new_run_is_told_so_even_if_its_file_was_tidied_up(tmp_path, monkeypatch):
-    """The faster one removes what it takes for left over from a kill."""
-    link = os.link
-
-    def faster(temporary, path):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "link", link)
-            RunWriter(tmp_path / "run").close()
-        link(temporary, path)
-
-    monkeypatch.setattr(os, "link", faster)
-    with pytest.raises(FileExistsError, match="already holds a run"):
-        RunWriter(tmp_path / "run")
-
-
 def test_a_truncated_checkpoint_is_named(tmp_path):
     path = write_small(tmp_path / "run")
     file = path / "step-000000010.safetensors"

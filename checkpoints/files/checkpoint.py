@@ -102,6 +102,8 @@ class Checkpoint(Mapping):  # of str to Tensor; said in prose, or type checkers 
         table = self._table()
         names: dict[str, str] = {}
         for raw in sorted(table):
+            if not is_text(raw):
+                raise WeightsError(f"{self.label} cannot be read: a tensor is called {raw[:100]!a}, which is not text")
             name = without_wrappers(raw)
             # a bridge lists one tensor under several wrapped names; elsewhere two names are two tensors
             if name in names and _BRIDGE not in raw + names[name]:
@@ -144,11 +146,22 @@ Tensors = Checkpoint | dict[str, Tensor]
 
 def without_wrappers(name: str) -> str:
     """A parameter's name without what wrapping the model put into it."""
+    start = 0
+    while wrapper := next((word for word in WRAPPERS if name.startswith(word, start)), ""):
+        start += len(wrapper)
+    name = name[start:]
     for wrapper in WRAPPERS:
-        if name.startswith(wrapper):
-            return without_wrappers(name.removeprefix(wrapper))
         name = name.replace("." + wrapper, ".")
     return name
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be written at all: JSON and pickles can say half a character."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def abridged(items: list, most: int = 8) -> str:
