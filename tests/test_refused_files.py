@@ -81,6 +81,7 @@ BROKEN = {
     "lists without end": (with_table('{"a": [' + "[]," * 300_000 + "[]]}", b""), "far more entries"),
     "a shape that is text": (with_table({"a": {**SCALAR, "shape": ""}}, b"\0" * 4), "a file can hold"),
     "a shape that is a table": (with_table({"a": {**SCALAR, "shape": {}}}, b"\0" * 4), "a file can hold"),
+    "half a character": (with_table({"a": {**SCALAR, "\ud800": 1}}, b"\0" * 4), "half a character"),
     "no offsets": (with_table({"a": {"dtype": "F32"}}, b""), "not described by"),
 }  # fmt: skip
 
@@ -100,7 +101,7 @@ def test_half_a_character_is_no_name_of_a_tensor_and_wrappers_without_end_are(tm
     torch.save({"\ud800": torch.ones(1)}, tmp_path / "a.pt")
     (tmp_path / "a.safetensors").write_bytes(with_table({"\ud800": SCALAR}, b"\0" * 4))
     for name in ("a.pt", "a.safetensors"):
-        with pytest.raises(WeightsError, match=rf"{name} cannot be read: a tensor is called .*ud800.*not text"):
+        with pytest.raises(WeightsError, match=rf"{name} cannot be read: .*not text"):
             dict(open_run(tmp_path / name).checkpoint(0))
     (tmp_path / "b.safetensors").write_bytes(with_table({"module." * 5000 + "w": SCALAR}, b"\0" * 4))
     assert list(open_run(tmp_path / "b.safetensors").checkpoint(0)) == ["w"]

@@ -19,7 +19,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from checkpoints.files.byte_source import ByteSource, as_byte_source, parsed_from
-from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError
+from checkpoints.files.checkpoint import Checkpoint, Stored, WeightsError, is_text
 
 LONGEST_TABLE = 100_000_000
 """Bytes; the limit that the format's own library sets."""
@@ -114,6 +114,8 @@ def table_of_contents(source: ByteSource) -> dict[str, tuple[Stored, int]]:
         raise _refused(source, f"its table of contents is not JSON ({error})") from None
     if not isinstance(table, dict):
         raise _refused(source, "its table of contents is not a table")
+    if b"\\ud" in text.lower() and not is_text(json.dumps(table, ensure_ascii=False)):
+        raise _refused(source, "its table of contents is not text: it has half a character in it")
     table.pop("__metadata__", None)
     return _checked(source, table, 8 + length, size)
 
