@@ -56,9 +56,9 @@ def page(now: dict[str, list[Row]], before: dict[str, list[Row]]) -> str:
         f"cannot be told from training. Healthy runs with a condemned step: {counts[0][1]} (before: {counts[1][1]}). "
         f"Broken runs in which a step that was not touched is condemned: {counts[0][2]} (before: {counts[1][2]}).",
         "",
-        f"`python -m tests.audits` writes this page. Each fault is planted in runs of {len(SEEDS)} seeds that neither "
-        "the tests nor the thresholds of the audit have seen (but the moments, of seed 0), and each healthy run is "
-        "trained from them. Caught is a fault of which every planted step is named: condemned (left out by `measure`) "
+        f"`python -m tests.audits` writes this page. Each fault is planted in runs from {len(SEEDS)} seed"
+        f"{'s' if len(SEEDS) > 1 else ''} that neither the tests nor the thresholds of the audit have seen (but the "
+        "moments, of seed 0), and each healthy run is trained from there. Caught is a fault of which every planted step is named: condemned (left out by `measure`) "
         "or suspect (pointed at and measured).",
         "",
         "| planted | caught | said | caught before |",
