@@ -158,3 +158,15 @@ def test_who_was_slower_with_a_new_run_is_told_so_even_if_its_file_was_tidied_up
     monkeypatch.setattr(os, "link", faster)
     with pytest.raises(FileExistsError, match="already holds a run"):
         RunWriter(tmp_path / "run")
+
+
+def test_a_step_beyond_all_floats_costs_its_line_where_a_run_is_watched(tmp_path):
+    from probes.watch.reader import Reader
+
+    with RunWriter(tmp_path / "run") as writer:
+        writer.log(3, loss=1.0)
+    with open(tmp_path / "run" / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 10**400, "loss": 1.0}) + "\n")
+    seen = Reader(tmp_path / "run", measures=False).poll()
+    assert seen.last_step == 3
+    assert seen.latest["loss"] == (3, 1.0)

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 
+from checkpoints.layout import as_step
 from probes.monitor.roles import role
 from probes.series.online import Detector, Event
 from probes.watch.curve import Curve
@@ -33,7 +34,7 @@ class Metrics:
         """A line of metrics.jsonl; one that is damaged is counted and left out."""
         try:
             scalars = json.loads(line)
-            step = int(scalars.pop("step"))
+            step = as_step(scalars.pop("step"))
             numbers = {name: math.nan if value is None else float(value) for name, value in scalars.items()}
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             self.damaged += 1

@@ -58,7 +58,8 @@ def page(now: dict[str, list[Row]], before: dict[str, list[Row]]) -> str:
         "",
         f"`python -m tests.audits` writes this page. Each fault is planted in runs from {len(SEEDS)} seed"
         f"{'s' if len(SEEDS) > 1 else ''} that neither the tests nor the thresholds of the audit have seen (but the "
-        "moments, of seed 0), and each healthy run is trained from there. Caught is a fault of which every planted step is named: condemned (left out by `measure`) "
+        "moments, of seed 0), and each healthy run is trained from there. "
+        "Caught is a fault of which every planted step is named: condemned (left out by `measure`) "
         "or suspect (pointed at and measured).",
         "",
         "| planted | caught | said | caught before |",
