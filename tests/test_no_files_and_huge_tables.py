@@ -19,6 +19,7 @@ from checkpoints import RunWriter, WeightsError, open_run
 from checkpoints.files.byte_source import LocalFile
 from checkpoints.sources.metrics.files import read_metrics
 from tests.fuzz import corpus
+from tests.fuzz.mutations import _record
 
 
 def written_by_tensorboard(folder):
@@ -158,6 +159,18 @@ def test_who_was_slower_with_a_new_run_is_told_so_even_if_its_file_was_tidied_up
     monkeypatch.setattr(os, "link", faster)
     with pytest.raises(FileExistsError, match="already holds a run"):
         RunWriter(tmp_path / "run")
+
+
+def test_a_tensor_whose_number_is_of_another_type_is_refused(tmp_path):
+    """0.5 as a float, said to be an integer, was read as 1056964608."""
+    tensor = b"\x08\x03*\x04\x00\x00\x00?"
+    value = b"\n\x02lrB" + bytes([len(tensor)]) + tensor
+    event = b"\x10\x01*" + bytes([len(value) + 2]) + b"\n" + bytes([len(value)]) + value
+    (tmp_path / "events.out.tfevents.1").write_bytes(_record(event))
+    with pytest.raises(ValueError, match=r"tfevents\.1 is damaged: the number of a scalar is of another type"):
+        read_metrics(tmp_path)
+    (tmp_path / "events.out.tfevents.1").write_bytes(_record(event.replace(b"\x08\x03", b"\x08\x01")))
+    assert read_metrics(tmp_path)["lr"].to_dict() == {1: 0.5}
 
 
 def test_a_step_beyond_all_floats_costs_its_line_where_a_run_is_watched(tmp_path):

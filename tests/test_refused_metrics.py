@@ -209,7 +209,7 @@ def test_a_flipped_bit_in_a_table_of_probes_is_found_by_its_checksum(tmp_path):
 def test_a_sink_that_goes_on_names_a_damaged_file(tmp_path):
     from probes.monitor.sinks import CSV
 
-    for damage in (b"1,loss,0.5,7\n", b"\xff\xfe,loss,1\n", b"1,l\ross,0.5  \n"):
+    for damage in (b"1,loss,0.5,7\n", b"\xff\xfe,loss,1\n", b"1,l\ross,0.5  \n", b'1,loss,"\n'):
         folder = tmp_path / str(len(damage))
         sink = CSV(folder)
         tell(sink, range(5))

@@ -24,6 +24,7 @@ class _NoEventError(Exception):
 
 
 _FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
+_KIND_OF_FIELD = {5: 1, 6: 2}  # float_val, double_val
 _OTHER_EVENTS, _OTHER_VALUES = (3, 4, 6, 7, 8, 9), (3, 4, 5, 6)  # graphs, logs ...; images, histograms, sounds
 _CRC: list[int] = []
 
@@ -132,14 +133,16 @@ def _value(content: bytes) -> tuple[str, float | None]:
 
 def _scalar_tensor(content: bytes) -> float | None:
     """The number in a tensor without dimensions, None if it has some or is no number."""
-    kind, raw, shape = 0, b"", b""
+    kind, raw, shape, place = 0, b"", b"", 4
     for number, value in _fields(content):
         if number == 1 and isinstance(value, int):
             kind = value
         elif number == 2 and not isinstance(value, int):
             shape = value
         elif number in (4, 5, 6) and not isinstance(value, int):
-            raw = value
+            raw, place = value, number
+    if place != 4 and _KIND_OF_FIELD[place] != kind:
+        raise _NoEventError("the number of a scalar is of another type than its tensor")
     if kind not in _FORMATS or len(shape) or len(raw) != struct.calcsize(_FORMATS[kind]):
         return None
     return float(struct.unpack(_FORMATS[kind], raw)[0])

@@ -114,7 +114,7 @@ def _column(number: int, count: int) -> Callable[[str], int]:
 
     def step(line: str) -> int:
         try:
-            fields = next(csv.reader([line]), [])
+            fields = next(csv.reader([line], strict=True), [])  # strict: a quote without its end would swallow lines
         except csv.Error as error:
             raise ValueError(str(error)) from None
         if len(fields) != count:
