@@ -1,14 +1,15 @@
 """One run of an attention-only model: when in-context learning emerged in it, and what the probes saw."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 import probes
-from analyses.tools.study import Curve, Study, curve, first_above, metric
+from analyses.tools.study import REMOVED, Curve, Study, curve, first_above, metric
 from checkpoints import Run
+from probes.circuits import circuits_of
 
 HORIZONS = (1.25, 1.6, 2.0)  # of the step of emergence, taken as the end
 CONTROL = 1  # layers
@@ -35,6 +36,22 @@ class Emergence(Study):
         steps, values = self.drift_of("ov")
         return steps, np.mean([values, self.drift_of("qk")[1]], axis=0)
 
+    def rank_by_convergence(self, circuit: str) -> Curve:
+        """The effective rank without the REMOVED modes that converged earliest, mean over heads.
+
+        Modes are the singular pairs of the last checkpoint, followed by their vectors; each head has its own order.
+        """
+        if circuit not in self._by_convergence:
+            source = circuits_of(self.run, (circuit,))[circuit]
+            parts = [self.run.checkpoint(step) for step in self.run.steps]
+            rows = [rank for layer in source.layers for rank in _of_heads([source.read(p, layer) for p in parts], self.steps)]
+            self._by_convergence[circuit] = np.mean(rows, axis=0)
+        return self.steps, self._by_convergence[circuit]
+
+    @cached_property
+    def _by_convergence(self) -> dict[str, np.ndarray]:
+        return {}
+
     @cached_property
     def autocorrelation(self) -> Curve:
         """Lag and curvature of A in log lag."""
@@ -54,6 +71,18 @@ class Emergence(Study):
     def best_score(self, score: str) -> Curve:
         """The score, during training, of the head that ends with the highest."""
         return curve(self.heads(score)[self.best(score)])
+
+
+def _of_heads(series: Sequence[probes.Factored], steps: np.ndarray) -> list[np.ndarray]:
+    """Of one layer's heads: the curve of each, from its matrices at every checkpoint."""
+    found = []
+    for head in range(series[0].left.shape[0]):
+        matrices = [probes.Factored(one.left[head], one.right[head]) for one in series]
+        basis = probes.thin_svd(matrices[-1])
+        order = probes.convergence_order(np.asarray(probes.mode_trajectories(matrices)), steps)[:REMOVED]
+        left_over = [probes.remove_modes(matrix, basis, order) for matrix in matrices]
+        found.append(np.array([float(probes.effective_rank(matrix)) for matrix in left_over]))
+    return found
 
 
 Number = Callable[[Emergence], float]

@@ -211,3 +211,20 @@ def dip(steps: np.ndarray, values: np.ndarray, around: float) -> tuple[float, fl
     lowest = near[np.argmin(values[near])]
     shoulder = min(values[: lowest + 1].max(), values[lowest:].max())
     return float(1 - values[lowest] / shoulder), float(steps[lowest])
+
+
+NEAR, SHOULDER = 1.25, 1.5  # factors: how near to its step a notch is looked for, and how far off its shoulders are
+
+
+def notch(steps: np.ndarray, values: np.ndarray, around: float) -> tuple[float, float]:
+    """How deep a curve is notched at a step, a sharp V there, and where the lowest point is.
+
+    The lowest point within a factor NEAR of the step, against the line in ln(step) between the values a factor SHOULDER
+    before and after that point (or at the end of the run), as a share of the line. 0 for a straight line; slow sags and
+    curves that only fall have little of it, because their shoulders fall too.
+    """
+    x = np.log(np.maximum(steps, 0.5) / around)
+    near = np.flatnonzero(np.abs(x) <= np.log(NEAR))
+    lowest = near[np.argmin(values[near])]
+    line = np.interp(x[lowest] + np.log(SHOULDER) * np.array([-1, 1]), x, values).mean()
+    return float(1 - values[lowest] / line), float(steps[lowest])
