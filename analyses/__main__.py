@@ -15,7 +15,7 @@ import typer
 from analyses.gallery.entries import gathered, keep, of_page
 from analyses.gallery.render import write_gallery
 from analyses.gallery.reports import write_reports
-from analyses.registry import GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
+from analyses.registry import FROM_ELSEWHERE, GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
 from analyses.tools.coverage import has_places, write_coverage
 from analyses.tools.page import Page, write_markdown
 
@@ -42,6 +42,13 @@ def main(
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where the runs behind them are kept.")] = Path("checkpoints/runs"),
     verdicts: Annotated[Path | None, typer.Option(help="Also write all verdicts to this Markdown file.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="Where published_models finds its models: hub (gigabytes are fetched), a folder with copies, or a server. "
+            "Without it nothing is fetched, and the page says that it waits."
+        ),
+    ] = None,
     reports: Annotated[
         bool, typer.Option("--reports/--no-reports", help="Also a report on one run of each page; never at size toy.")
     ] = True,
@@ -63,19 +70,21 @@ def main(
         raise typer.BadParameter(
             "--committed decides the size and where the verdicts go: leave --size and --verdicts out"
         )
+    if source and not set(pages) & set(FROM_ELSEWHERE):
+        raise typer.BadParameter(f"only {', '.join(FROM_ELSEWHERE)} has a use for it", param_hint="--source")
     if size and size not in SIZES:
         raise typer.BadParameter(f"{size!r}: one of {', '.join(SIZES)} is expected", param_hint="--size")
     for name in groups:
         typer.echo(f"Group {name}, size {GROUPS[name].size}")
         made = list(GROUPS[name].pages)
-        draw(made, GROUPS[name].size, out, runs, GROUPS[name].verdicts_file, reports=reports)
+        draw(made, GROUPS[name].size, out, runs, GROUPS[name].verdicts_file, reports=reports, source=source)
         for file, path in GROUPS[name].ships.items():
-            source = next(out / page / file for page in made if (out / page / file).exists())
-            shutil.copyfile(source, Path(__file__).parents[1] / path)
+            made_file = next(out / page / file for page in made if (out / page / file).exists())
+            shutil.copyfile(made_file, Path(__file__).parents[1] / path)
         if has_places(GROUPS[name].paper):
             write_coverage(GROUPS[name].paper)
     if not committed:
-        draw(pages, size or "quick", out, runs, verdicts, reports=reports)
+        draw(pages, size or "quick", out, runs, verdicts, reports=reports, source=source)
     typer.echo(f"The gallery: {show(out).resolve()}")
 
 
@@ -84,15 +93,28 @@ def show(out: Path) -> Path:
     return write_gallery(out / "index.html", "Solvable models of in-context learning: what holds", gathered(out))
 
 
-def draw(names: list[str], size: str, out: Path, runs: Path, verdicts: Path | None = None, *, reports: bool) -> None:
-    """Run pages, each into its folder, and, if asked for, write one file of their verdicts and reports on their runs."""
+def draw(
+    names: list[str],
+    size: str,
+    out: Path,
+    runs: Path,
+    verdicts: Path | None = None,
+    *,
+    reports: bool,
+    source: str | None = None,
+) -> None:
+    """Run pages, each into its folder, and, if asked for, write one file of their verdicts and reports on their runs.
+
+    source is for pages on models that were trained elsewhere.
+    """
     if size == "toy":
         typer.echo("Size toy only shows that everything runs: two seeds, small batches. Its verdicts mean nothing.")
     pages = []
     for i, name in enumerate(names, start=1):
         typer.echo(f"[{i}/{len(names)}] {name}: {description(name)} ...")
         start = time.perf_counter()
-        page: Page = importlib.import_module(module_of(name)).run(size, runs)
+        more = {"source": source} if name in FROM_ELSEWHERE else {}
+        page: Page = importlib.import_module(module_of(name)).run(size, runs, **more)
         pages.append(page)
         folder = page.write(out)
         keep(page, size, out)

@@ -104,6 +104,7 @@ GROUPS = {
         {
             "icl_emergence": "Figs 5 and 6: attention-only transformers that begin to learn in context",
             "grokking": "Figs 3B and 7: modular addition, understood long after it was learned by heart",
+            "published_models": "Figs 5 and 6 on the paper's own models, with --source",
         },
         verdicts="VERDICTS_TRANSFORMERS.md",
     ),
@@ -158,6 +159,9 @@ GROUPS = {
         },
     ),
 }
+
+FROM_ELSEWHERE = ("published_models",)
+"""Pages on models that were not trained here: their `run` takes a `source` as well."""
 
 GROUP_OF = {page: name for name, group in GROUPS.items() for page in group.pages}
 """The name of the group of every page, in the order in which all of them are run."""

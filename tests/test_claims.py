@@ -64,6 +64,9 @@ def test_a_threshold_that_was_fixed_parts_runs_from_controls_and_chance_is_count
     assert rule.word(Measured("", np.full(6, np.nan), controls)) == FAILS  # not measured is not there
     assert "every run at 5 % or above" in str(rule)
     assert "6 of 6" in rule.effect(Measured("", runs, controls))
+    assert "shift 9 [" in rule.effect(Measured("", runs, controls))
+    assert "shift" not in rule.effect(Measured("", runs, np.full(6, np.nan)))  # never seen in a control: no size of it
+    assert "seen in every run" in str(Apart(sightings=True))
     for word in (HOLDS, IN_PART):
         rates = []
         for often in (0.4, 0.5, 0.6):

@@ -14,7 +14,7 @@ import probes
 from analyses.paper_000_exact_dynamics.mode_reach import counted, order, summary, yardstick
 from analyses.tools import side_by_side
 from analyses.tools.side_by_side import Job, train_all
-from analyses.tools.study import Study, cliff, dip, each, first_above, halfway_down, nearest_peak
+from analyses.tools.study import Study, cliff, dip, each, first_above, halfway_down, nearest_peak, notch
 from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, average, beyond, seen, seen_only_here, together
 from checkpoints import open_run
 from models.attention_only.model import AttentionOnlyConfig, attention_only
@@ -158,6 +158,21 @@ def test_numbers_read_off_curves_by_hand():
     assert np.isnan(halfway_down(steps, np.full(11, 3.0)))
     assert first_above(pd.Series([0.1, 0.5, 0.9], index=[10, 20, 30]), 0.4) == 20
     assert np.isnan(first_above(pd.Series([0.1, 0.2]), 0.4))
+
+
+def test_a_notch_is_a_sharp_v_at_its_step_and_not_a_slow_sag():
+    steps = np.geomspace(10, 5000, 200)
+    x = np.log(steps / 1000)
+    sharp = 10 - np.maximum(0, 2 - 2 * np.abs(x) / 0.3)
+    depth, at = notch(steps, sharp, around=1000)
+    assert depth == pytest.approx(0.2, abs=0.01)
+    assert at == pytest.approx(1000, rel=0.02)
+    assert notch(steps, 10 - 2 * x, around=1000)[0] == pytest.approx(0, abs=1e-9)  # straight in ln(step)
+    sag = 10 - 2 * np.exp(-0.5 * (x / 1.5) ** 2)
+    assert notch(steps, sag, around=1000)[0] < 0.015
+    assert dip(steps, sag, around=1000)[0] > 0.08  # which a lowest point below shoulders anywhere takes for a dip
+    assert notch(steps, sharp, around=200)[0] < 0.01  # there is one, elsewhere
+    assert np.isnan(notch(steps[::60], sharp[::60], around=1000)[0])  # no checkpoint near
 
 
 def test_a_peak_counts_by_one_scale_for_all_runs():

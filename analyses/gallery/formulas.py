@@ -70,6 +70,10 @@ FORMULAS: dict[str, tuple[Formula, ...]] = {
         _of_probe("subspace_distance"),
         _of_probe("subspace_drift"),
     ),
+    "published_models": (
+        _of_probe("marginalized_effective_rank"),
+        _of_probe("subspace_distance"),
+    ),
     "live_monitor": (
         Formula("when a mode is learned", r"t^{*} = \frac{\ln (a_\infty / a_0)}{2 s^2}", "paper 000, below Eq 13"),
     ),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,7 +45,11 @@ class Emergence(Study):
         if circuit not in self._by_convergence:
             source = circuits_of(self.run, (circuit,))[circuit]
             parts = [self.run.checkpoint(step) for step in self.run.steps]
-            rows = [rank for layer in source.layers for rank in _of_heads([source.read(p, layer) for p in parts], self.steps)]
+            rows = [
+                rank
+                for layer in source.layers
+                for rank in _of_heads([source.read(p, layer) for p in parts], self.steps)
+            ]
             self._by_convergence[circuit] = np.mean(rows, axis=0)
         return self.steps, self._by_convergence[circuit]
 
@@ -73,7 +78,7 @@ class Emergence(Study):
         return curve(self.heads(score)[self.best(score)])
 
 
-def _of_heads(series: Sequence[probes.Factored], steps: np.ndarray) -> list[np.ndarray]:
+def _of_heads(series: Sequence[Any], steps: np.ndarray) -> list[np.ndarray]:
     """Of one layer's heads: the curve of each, from its matrices at every checkpoint."""
     found = []
     for head in range(series[0].left.shape[0]):

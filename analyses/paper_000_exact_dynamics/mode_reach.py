@@ -6,6 +6,7 @@ of large singular values of the weights instead. Modes below a tenth of the larg
 """
 
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ from matplotlib.axes import Axes
 from scipy.stats import rankdata
 
 import probes
-from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict, average
+from analyses.tools.claims import Claim, Measured, by_group
+from analyses.tools.rules import Every
+from analyses.tools.verdicts import spread
 from checkpoints import open_run
 from probes.series.growth import LAWS
 
@@ -74,35 +77,63 @@ def draw_reach(axes: Axes, groups: dict[str, list[pd.DataFrame]]) -> None:
     axes.legend(fontsize=8, loc="lower left")
 
 
-def reach_verdicts(groups: dict[str, list[pd.DataFrame]], learned: list[str]) -> list[Verdict]:
+class HasModes(Protocol):
+    """Evidence of a page: the modes of each run by group, and the names of the groups that learned."""
+
+    @property
+    def modes(self) -> dict[str, list[pd.DataFrame]]:
+        """By group; the linear head among them."""
+        ...
+
+    @property
+    def groups(self) -> list[str]:
+        """Those that learned; the others are controls."""
+        ...
+
+
+def told(evidence: HasModes, key: str) -> str:
+    """A number of every group, mean and standard deviation over runs."""
+    return by_group(
+        {name: np.array([summary(t)[key] for t in tables]) for name, tables in evidence.modes.items()},
+        lambda values: spread(values, 2),
+    )
+
+
+def of_learned(evidence: HasModes, key: str) -> np.ndarray:
+    """A number of every run that learned."""
+    return np.array([summary(table)[key] for name in evidence.groups for table in evidence.modes[name]])
+
+
+def logistic(evidence: HasModes) -> Measured:
+    """Whether the logistic is the best of four shapes for three quarters of the modes."""
+    text = (
+        f"share of modes for which the logistic is the best of four shapes: {told(evidence, 'wins')}. Median R² of the logistic: "
+        f"{told(evidence, 'logistic')}; of the best rival: {told(evidence, 'best rival')}"
+    )
+    return Measured(text, (of_learned(evidence, "wins") > 0.75).astype(float))
+
+
+def large_first(evidence: HasModes) -> Measured:
+    """Whether modes that end large are halfway earlier."""
+    text = f"rank correlation of where a mode ends with when it is halfway (-1: large first): {told(evidence, 'order')}"
+    return Measured(text, (of_learned(evidence, "order") < -0.5).astype(float))
+
+
+def reach_claims() -> list[Claim[Any]]:
     """Whether linear theory describes how modes grow in the runs that learned; the other groups are controls."""
-    found = {name: [summary(table) for table in tables] for name, tables in groups.items()}
-
-    def text(key: str, digits: int = 2) -> str:
-        parts = []
-        for name, rows in found.items():
-            values = np.array([row[key] for row in rows])
-            size = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
-            parts.append(f"{name} {values.mean():.{digits}f}{size}")
-        return "; ".join(parts)
-
-    wins = np.concatenate([[row["wins"] for row in found[name]] for name in learned])
-    orders = np.concatenate([[row["order"] for row in found[name]] for name in learned])
-    first = average(orders)
     return [
-        Verdict(
+        Claim(
             "modes follow the logistic of linear theory",
             "section 4: sequential learning of Eq 13",
-            f"share of modes for which the logistic is the best of four shapes: {text('wins')}. "
-            f"Median R² of the logistic: {text('logistic')}; of the best rival: {text('best rival')}",
-            HOLDS if wins.min() > 0.75 else IN_PART if wins.mean() > 0.5 else FAILS,
-            "R² over ln(step); exponential, power law and straight line are the rivals; the linear head is the yardstick",
+            logistic,
+            Every(),
+            "three modes in four, best of logistic, exponential, power law and straight line over ln(step); the linear head is the yardstick",
         ),
-        Verdict(
+        Claim(
             "large modes are learned first",
             "section 4, Eq 13",
-            f"rank correlation of where a mode ends with when it is halfway (-1: large first): {text('order')}",
-            HOLDS if first < -0.5 else IN_PART if first < -0.2 else FAILS,
-            "in the linear head itself the modes that end large come last, because a_inf is about 1 / s",
+            large_first,
+            Every(),
+            "a correlation below -.5; in the linear head itself the modes that end large come last, because a_inf is about 1 / s",
         ),
     ]

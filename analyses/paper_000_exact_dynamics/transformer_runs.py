@@ -1,12 +1,15 @@
 """The runs behind the pages on trained transformers.
 
-Sizes: toy (smaller and more hurried, for tests), quick (three seeds; minutes) and paper (longer runs and five seeds, or
-the larger setting of modular addition and more controls).
+Sizes: toy (smaller and more hurried, for tests), quick (six seeds where a claim needs runs and controls; minutes) and
+paper (longer runs, or the larger setting of modular addition). Fresh seeds were trained after the rules that judge them
+had been fixed on the others.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from analyses.tools.side_by_side import Job, train_all
 from checkpoints import Run, schedules
@@ -19,7 +22,22 @@ from models.modular_addition.model import ModularAdditionConfig, modular_additio
 from models.modular_addition.task import ModularArithmetic
 
 RUNS = Path("checkpoints/runs")
-SEEDS = {"toy": 2, "quick": 3, "paper": 5}
+FIRST, FRESH = range(6), range(10, 13)
+SEEDS = {  # of the attention-only models, by depth
+    "toy": {1: range(2), 2: range(2)},
+    "quick": {1: FIRST, 2: FIRST, 3: range(3), 4: range(3)},
+    "paper": dict.fromkeys(attention_presets.DEPTHS, FIRST),
+}
+FRESH_SEEDS = {
+    "toy": {1: range(20, 22), 2: range(20, 22)},
+    "quick": {1: FRESH, 2: FRESH},
+    "paper": dict.fromkeys(attention_presets.DEPTHS, FRESH),
+}
+MODULAR_SEEDS = {  # runs that grok, and of each control
+    "toy": (range(2), range(1)),
+    "quick": ((0, 1, 2, 10, 11, 12), range(3)),
+    "paper": (range(3), range(2)),
+}
 
 TOY_ATTENTION = AttentionOnlyConfig(
     task=RepeatedSubsequence(vocabulary=12, length=25, subsequence=6, copies=3),
@@ -34,34 +52,58 @@ TOY_MODULAR = ModularAdditionConfig(
 )
 
 
-def attention_only_runs(size: str, runs: Path = RUNS) -> dict[int, list[Run]]:
-    """By depth: one run per seed. Deep models first: they take longest."""
+def attention_only_runs(size: str, runs: Path = RUNS, *, fresh: bool = False) -> dict[int, list[Run]]:
+    """By depth: one run per seed, the first ones or the fresh ones. Deep models first: they take longest."""
     base, steps, schedule = {
         "toy": (TOY_ATTENTION, 500, _schedule(500, 15, 20)),
         "quick": (attention_presets.QUICK, 5000, _schedule(5000, 40, 50)),
         "paper": (attention_presets.QUICK, 10000, _schedule(10000, 40, 50)),
     }[size]
-    depths = (1, 2) if size == "toy" else attention_presets.DEPTHS
-    experiments = {
-        depth: partial(attention_only, replace(base, n_layers=depth)) for depth in sorted(depths, reverse=True)
-    }
+    seeds = (FRESH_SEEDS if fresh else SEEDS)[size]
     jobs = {
-        (depth, seed): Job(make, seed, runs / f"attention-only-{size}", f"{depth}-layers", steps, schedule)
-        for depth, make in experiments.items()
-        for seed in range(SEEDS[size])
+        (depth, seed): Job(
+            partial(attention_only, replace(base, n_layers=depth)),
+            seed,
+            runs / f"attention-only-{size}",
+            f"{depth}-layers",
+            steps,
+            schedule,
+        )
+        for depth in sorted(seeds, reverse=True)
+        for seed in seeds[depth]
     }
     trained = _trained(jobs, size)
-    return {depth: [trained[depth, seed] for seed in range(SEEDS[size])] for depth in depths}
+    return {depth: [trained[depth, seed] for seed in chosen] for depth, chosen in seeds.items()}
+
+
+def seeds_in_words(trained: Mapping[Any, Sequence[Run]]) -> str:
+    """Which seeds there are of what."""
+    return ", ".join(
+        f"{kind_in_words(kind)} seeds {_listed([run.seed for run in group])}" for kind, group in trained.items()
+    )
+
+
+def kind_in_words(kind: str | int) -> str:
+    """A kind of run: a name, or a number of layers."""
+    return kind if isinstance(kind, str) else f"{kind} layer" + ("s" if kind > 1 else "")
+
+
+def _listed(seeds: Sequence[int | None]) -> str:
+    """0-5, or 0-2 and 10-12."""
+    numbers = sorted(seed for seed in seeds if seed is not None)
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return " and ".join(f"{low}-{high}" if high > low else str(low) for low, high in zip(starts, ends, strict=True))
 
 
 def modular_addition_runs(size: str, runs: Path = RUNS) -> dict[str, list[Run]]:
-    """Grokking (one run per seed), random labels and weight decay 0 (one run each; two at size paper)."""
+    """Runs that grok, and those with random labels and with weight decay 0: by kind, one run per seed."""
     base, steps, schedule = {
         "toy": (TOY_MODULAR, 500, _schedule(500, 20, 20)),
         "quick": (modular_presets.QUICK, 5000, _schedule(5000, 60, 100)),
         "paper": (modular_presets.PAPER, 8000, _schedule(8000, 60, 200)),
     }[size]
-    seeds, controls = (3, 2) if size == "paper" else (SEEDS[size], 1)
+    seeds, controls = MODULAR_SEEDS[size]
     kinds = {
         "grokking": (base, seeds),
         "random labels": (modular_presets.with_random_labels(base), controls),
@@ -76,11 +118,11 @@ def modular_addition_runs(size: str, runs: Path = RUNS) -> dict[str, list[Run]]:
             steps,
             schedule,
         )
-        for kind, (config, seeds) in kinds.items()
-        for seed in range(seeds)
+        for kind, (config, chosen) in kinds.items()
+        for seed in chosen
     }
     trained = _trained(jobs, size)
-    return {kind: [trained[kind, seed] for seed in range(seeds)] for kind, (_, seeds) in kinds.items()}
+    return {kind: [trained[kind, seed] for seed in chosen] for kind, (_, chosen) in kinds.items()}
 
 
 def _trained(jobs: dict, size: str) -> dict:

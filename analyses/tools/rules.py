@@ -161,12 +161,14 @@ class Apart:
     """Every run at `threshold` or above and every control below it, fixed before looking.
 
     In part if half of the runs are there, and more often than the controls (Fisher's exact test, one-sided, 5 %). What
-    could not be measured in a run (NaN) counts as not there. unit and scale say how the threshold is told.
+    could not be measured in a run (NaN) counts as not there. unit and scale say how the threshold is told; sightings
+    are 1 where something is seen and 0 where it is not.
     """
 
-    threshold: float
+    threshold: float = 0.5
     unit: str = ""
     scale: float = 1.0
+    sightings: bool = False
 
     def word(self, measured: Measured) -> str:
         """By how many are there."""
@@ -177,8 +179,9 @@ class Apart:
         """In how many of each, and the shift between the two."""
         here, n, there, m = self._there(measured)
         text = f"{share_interval(here, n)} against {share_interval(there, m)}"
-        shift = shift_interval(self.scale * measured.runs, self.scale * measured.controls)
-        return text if set(np.concatenate((measured.runs, measured.controls))) <= {0, 1} else f"{text}, shift {shift}"
+        if self.sightings or not all(np.isfinite(x).any() for x in (measured.runs, measured.controls)):
+            return text
+        return f"{text}, shift {shift_interval(self.scale * measured.runs, self.scale * measured.controls)}"
 
     def by_chance(self, word: str, measured: Measured) -> str:
         """At the rate, the same in runs and controls, at which the word is earned most often."""
@@ -192,6 +195,8 @@ class Apart:
         return f"runs and controls that are there equally often earn it or better in at most {rate(float(most))}"
 
     def __str__(self) -> str:
+        if self.sightings:
+            return "seen in every run and in no control (in part: in half of the runs, and more often than in controls)"
         level = f"{self.scale * self.threshold:g}{self.unit}"
         return f"every run at {level} or above, every control below (in part: half of the runs, and more often than controls)"
 
@@ -202,7 +207,7 @@ class Apart:
     def _word(self, here: int, n: int, there: int, m: int) -> str:
         if here == n and there == 0:
             return HOLDS
-        more = stats.fisher_exact([[here, n - here], [there, m - there]], "greater")[1] <= 0.05
+        more = stats.hypergeom.sf(here - 1, n + m, here + there, n) <= 0.05  # Fisher's exact test
         return IN_PART if 2 * here >= n and more else FAILS
 
 

@@ -221,10 +221,12 @@ def notch(steps: np.ndarray, values: np.ndarray, around: float) -> tuple[float, 
 
     The lowest point within a factor NEAR of the step, against the line in ln(step) between the values a factor SHOULDER
     before and after that point (or at the end of the run), as a share of the line. 0 for a straight line; slow sags and
-    curves that only fall have little of it, because their shoulders fall too.
+    curves that only fall have little of it, because their shoulders fall too. NaN where no checkpoint is so near.
     """
     x = np.log(np.maximum(steps, 0.5) / around)
     near = np.flatnonzero(np.abs(x) <= np.log(NEAR))
+    if not len(near):
+        return np.nan, np.nan
     lowest = near[np.argmin(values[near])]
     line = np.interp(x[lowest] + np.log(SHOULDER) * np.array([-1, 1]), x, values).mean()
     return float(1 - values[lowest] / line), float(steps[lowest])
