@@ -1,6 +1,7 @@
 """A toy size of every analysis runs, judges every claim, and leaves a page that stands on its own."""
 
 import base64
+import json
 import re
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from typer.testing import CliRunner
 
 import analyses
 from analyses.__main__ import app
+from analyses.gallery.entries import committed_entries
 from analyses.registry import GROUP_OF, GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
 from analyses.tools.page import Page
-from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART, judge, percent, spread, together
+from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART, Verdict, judge, percent, spread, together
 
 ROOT = Path(analyses.__file__).parent
 
@@ -70,6 +72,31 @@ def test_every_claim_gets_a_verdict_and_a_reason(result):
         assert cells[4]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_committed_verdicts_carry_the_sentences_that_the_code_prints(result, group):
+    folder, _ = result
+    for entry in committed_entries(group):
+        page = json.loads((folder / "results" / entry.name / "page.json").read_text())
+        assert (entry.title, entry.summary) == (page["title"], page["summary"])
+        rows = [Verdict(**row) for row in page["verdicts"]]
+        assert [(row.claim, row.printed) for row in entry.verdicts] == [(row.claim, row.printed) for row in rows]
+        for theirs, ours in zip(entry.verdicts, rows, strict=True):
+            if "rule: " in theirs.worth and "rule: " in ours.worth:
+                assert rule_in(theirs.worth) == rule_in(ours.worth)
+            if theirs.verdict == ours.verdict:
+                assert told_before(theirs.why) == told_before(ours.why)
+
+
+def rule_in(worth: str) -> str:
+    return worth.split("rule: ")[1].split(";")[0]
+
+
+def told_before(why: str) -> str:
+    """Without what fresh seeds add to it."""
+    return why.split(". The words differ: ")[0]
+
+
 def test_verdicts_by_hand():
     assert [judge(x, 0.1, 0.5) for x in (-0.05, 0.3, 0.8)] == [HOLDS, IN_PART, FAILS]
     assert judge(float("nan"), 0.1, 0.5) == CANNOT  # what could not be measured neither holds nor fails
@@ -98,7 +125,7 @@ def test_an_unknown_name_or_size_is_refused_with_what_there_is():
 def test_pages_are_chosen_by_name_by_group_and_by_paper_each_once():
     assert chosen_pages() == list(GROUP_OF)
     assert chosen_pages(["grokking", "live", "grokking"]) == ["grokking", "live_monitor"]
-    assert chosen_pages(["transformers"]) == ["icl_emergence", "grokking"]
+    assert chosen_pages(["transformers"]) == ["icl_emergence", "grokking", "published_models"]
     assert chosen_pages(papers=["004"]) == ["sparse_solution", "sparse_scaling"]
     assert len(chosen_pages(papers=["000"])) == sum(len(g.pages) for g in GROUPS.values() if g.paper == "000") >= 7
     assert chosen_pages(["sparse_scaling"], ["004"]) == ["sparse_scaling", "sparse_solution"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analyses.tools.claims import Claim, Measured, Unjudged, judged, judged_again
+from analyses.tools.claims import Claim, Measured, Unjudged, judged, judged_again, judged_by_both
 from analyses.tools.intervals import shift_interval
 from analyses.tools.rules import AboveControls, Apart, Close, Every, Marks, SeenOnlyInRuns, Small, Together
 from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART
@@ -94,6 +94,26 @@ def test_fresh_runs_decide_and_another_word_of_the_first_is_said():
     (constant,) = judged_again([claim], np.ones(4), np.ones(4))  # the same to the last word: said once
     assert constant.measured == "4"
     assert constant.worth == claim.judge(np.ones(4)).worth + "; seeds 20-25: the same"
+
+
+def test_of_first_runs_and_runs_kept_apart_the_weaker_word_counts_and_a_difference_is_said():
+    claim = Claim("it is so", "Fig 1", lambda x: Measured(f"{x.sum():g}", x), Every(), "because")
+    names = ("seeds 0-5", "seeds 10-12")
+    (same,) = judged_by_both([claim], np.ones(4), np.ones(6), names)
+    assert (same.verdict, same.why) == (HOLDS, "because")
+    assert same.measured == "seeds 0-5: 4. seeds 10-12: 6"
+    assert same.worth.count("rule: ") == 1
+    assert same.worth.startswith("seeds 0-5: n = 4; ")
+    assert ". seeds 10-12: n = 6; " in same.worth
+    for first, apart in ((np.ones(4), np.eye(4)[0]), (np.eye(4)[0], np.ones(4))):
+        (other,) = judged_by_both([claim], first, apart, names)
+        assert other.verdict == FAILS
+        assert "The words differ: " in other.why
+    assert "'does not hold' on seeds 0-5, 'holds' on seeds 10-12" in other.why
+    (once,) = judged_by_both([claim], np.ones(4), np.full(2, np.nan), names)
+    assert once.verdict == HOLDS
+    assert "no fresh runs" in once.worth
+    assert judged_by_both([Unjudged("s", "p", "no network")], None, None, names)[0].why == "no network"
 
 
 def test_closeness_and_smallness_and_shares():

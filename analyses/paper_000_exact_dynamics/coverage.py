@@ -26,6 +26,8 @@ PLACES = (
     Place("Fig 7A", "training loss drops early, test loss late"),
     Place("Fig 7B", "OV effective rank shows the delayed phase"),
     Place("Fig 7C", "the OV subspace settles late, with the test loss"),
+    Place("Eq A68", "p2 is diagonal in the basis of the inputs"),
+    Place("Eq A69", "q1 is diagonal in the basis of the inputs"),
     Place("Eq A91", "the solution of the logistic"),
     Place("Eq A110", "the loss by mode"),
     Place("Eq A111", "the final loss, from Eq A110"),

@@ -1,6 +1,6 @@
 """What section 4 of paper 000 claims of attention-only transformers, each with the 1-layer models as control.
 
-The rules were fixed on seeds 0-5 and are judged on seeds 20-25, which were trained after that.
+The rules were fixed on seeds 0-5 and are judged again on seeds that were not looked at before.
 """
 
 from analyses.paper_000_exact_dynamics.icl_emergence_measures import (

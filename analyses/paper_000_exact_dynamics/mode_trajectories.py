@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from analyses.paper_000_exact_dynamics.linear_runs import CONTEXTS, RUNS, Group, three_modes
-from analyses.tools.claims import Claim, Measured, by_group, judged
+from analyses.tools.claims import Claim, Measured, Unjudged, by_group, judged
 from analyses.tools.draw import EXACT, PRINTED, band, mode_colours, panels
 from analyses.tools.page import Page
 from analyses.tools.rules import Close, Every, Small, Together
@@ -177,7 +177,7 @@ def endless_context(seen: Seen) -> Measured:
 
 _CONTEXTS = [f"N = {n}" for n in CONTEXTS]
 
-CLAIMS: list[Claim[Seen]] = [
+CLAIMS: list[Claim[Seen] | Unjudged[Seen]] = [
     Claim(
         "modes with larger eigenvalues are learned first, one after another",
         "section 3, Eq 13",
@@ -240,5 +240,15 @@ CLAIMS: list[Claim[Seen]] = [
         endless_context,
         Close(0.02, 0.2),
         "judged by the least loss going to zero as 1/N",
+    ),
+    Unjudged(
+        "from a start that is not diagonal in the basis of the inputs, p2 and q1 become so",
+        "section 3, Eqs A68, A69",
+        "the paper assumes it, and the linear head here has no setting that starts off the diagonal",
+    ),
+    Unjudged(
+        "one task an update, in turn, of a fixed set of P, is described by the same flow",
+        "section 2.3, A.11",
+        "the linear head here averages every update over a batch of tasks from its set; one task at a time is not among its settings",
     ),
 ]

@@ -1,8 +1,8 @@
 """The runs behind the pages on trained transformers.
 
 Sizes: toy (smaller and more hurried, for tests), quick (six seeds where a claim needs runs and controls; minutes) and
-paper (longer runs, or the larger setting of modular addition). Fresh seeds were trained after the rules that judge them
-had been fixed on the others.
+paper (longer runs, or the larger setting of modular addition). Seeds that are kept apart were not looked at while the
+rules were fixed on the first ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ SEEDS = {  # of the attention-only models, by depth
     "paper": dict.fromkeys(attention_presets.DEPTHS, FIRST),
 }
 FRESH_SEEDS = {
-    "toy": {1: range(20, 22), 2: range(20, 22)},
+    "toy": {1: range(1), 2: range(1)},  # not fresh: a toy only shows that everything runs
     "quick": {1: FRESH, 2: FRESH},
     "paper": dict.fromkeys(attention_presets.DEPTHS, FRESH),
 }

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from analyses.tools.verdicts import CANNOT, Verdict
+from analyses.tools.verdicts import CANNOT, WORDS, Verdict
 
 Evidence = TypeVar("Evidence")
 Groups = Mapping[str, np.ndarray]
@@ -126,6 +126,39 @@ def judged_again(
             worth = f"{names[1]}: {b.worth}; {names[0]}: {a.worth.split('; rule:')[0]}"
             rows.append(replace(b, measured=". ".join(told), why=f"{b.why}.{differ}" if differ else b.why, worth=worth))
     return rows
+
+
+def judged_by_both(
+    claims: Sequence[Claim[Evidence] | Unjudged[Evidence]], first: Evidence, apart: Evidence, names: tuple[str, str]
+) -> list[Verdict]:
+    """A verdict on each claim by the runs its rule was fixed on, beside that of fewer runs that were kept apart.
+
+    The word is the weaker of the two, and where they differ that is said. A claim that the runs kept apart cannot judge
+    (some settings may have been trained only once) keeps the word of the first, and says that too.
+    """
+    rows = []
+    for claim in claims:
+        pair = claim.judge(first), claim.judge(apart)
+        a, b = pair
+        if isinstance(claim, Unjudged) or a.verdict == b.verdict == CANNOT:
+            rows.append(a)
+        elif b.verdict == CANNOT:
+            told = {"measured": f"{names[0]}: {a.measured}", "worth": f"{a.worth}; no fresh runs to judge it by"}
+            rows.append(replace(a, **told))
+        else:
+            weaker = max(pair, key=lambda row: WORDS.index(row.verdict))
+            words = (f"{row.verdict!r} on {name}" for name, row in zip(names, pair, strict=True))
+            differ = "" if a.verdict == b.verdict else f". The words differ: {', '.join(words)}"
+            measured = ". ".join(f"{name}: {row.measured}" for name, row in zip(names, pair, strict=True))
+            worth = f"{names[0]}: {a.worth}. {names[1]}: {_without_rule(b.worth)}"
+            rows.append(replace(weaker, measured=measured, why=weaker.why + differ, worth=worth))
+    return rows
+
+
+def _without_rule(worth: str) -> str:
+    """The rule of the other seeds is the same, and told once."""
+    parts = worth.split("; ")
+    return "; ".join(part for part in parts if not part.startswith("rule: "))
 
 
 def by_group(groups: Groups, form: Callable[[np.ndarray], str]) -> str:

@@ -192,7 +192,9 @@ class Apart:
         earned = [(i, j) for i in range(n + 1) for j in range(m + 1) if self._word(i, n, j, m) in enough]
         often = np.linspace(0, 1, 201)
         most = np.max(sum(stats.binom.pmf(i, n, often) * stats.binom.pmf(j, m, often) for i, j in earned))
-        return f"runs and controls that are there equally often earn it or better in at most {rate(float(most))}"
+        return (
+            f"runs and controls that are there equally often earn it or better in at most {max(float(most), 0.001):.1%}"
+        )
 
     def __str__(self) -> str:
         if self.sightings:
@@ -235,7 +237,7 @@ class SeenOnlyInRuns:
         n, m, often = len(measured.runs), len(measured.controls), np.linspace(0, 1, 1001)
         least = n if word == HOLDS else int(np.ceil(n / 2))
         most = float(np.max(stats.binom.sf(least - 1, n, often) * (1 - often) ** m))
-        return f"sightings that are as frequent in both earn it or better in at most {rate(most)}"
+        return f"sightings that are as frequent in both earn it or better in at most {max(most, 0.001):.1%}"
 
     def __str__(self) -> str:
         return "seen in every run and in no control (in part: in half of the runs and in no control)"

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 HOLDS, IN_PART, FAILS, CANNOT = "holds", "holds in part", "does not hold", "cannot be judged here"
+WORDS = (HOLDS, IN_PART, FAILS, CANNOT)
+"""From the strongest word to none."""
 
 
 @dataclass(frozen=True)
