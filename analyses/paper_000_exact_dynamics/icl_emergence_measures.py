@@ -237,8 +237,10 @@ def drifts(evidence: Seen) -> Measured:
 def wait(steps: np.ndarray, values: np.ndarray, event: float) -> float:
     """How long after an event the next evaluation comes, if they are spread evenly over the movement of a curve.
 
-    As a share of the event's step, mean over BUDGETS. In hindsight: the whole movement is known.
+    As a share of the event's step, mean over BUDGETS. In hindsight: the whole movement is known. NaN without an event.
     """
+    if not np.isfinite(event):
+        return np.nan
     moved = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(values)))))
     waits = []
     for budget in BUDGETS:
