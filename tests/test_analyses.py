@@ -133,7 +133,7 @@ def test_pages_are_chosen_by_name_by_group_and_by_paper_each_once():
 
 def test_committed_verdicts_are_rewritten_by_whole_groups_only():
     assert whole_groups(chosen_pages(["live", "transformers"])) == ["live", "transformers"]
-    with pytest.raises(ValueError, match="icl_emergence must be run too"):
+    with pytest.raises(ValueError, match="icl_emergence, published_models must be run too"):
         whole_groups(["grokking"])
     for bad in (["grokking", "--committed"], ["live", "--committed", "--size", "toy"]):
         assert CliRunner().invoke(app, bad).exit_code == 2
