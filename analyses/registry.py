@@ -141,6 +141,7 @@ GROUPS = {
             "depth_whitening": "Fig 3: one fixed covariance, and its brittleness",
             "depth_time": "Figs 4, 6: rotated covariances, the laws of time and depth, full attention",
             "depth_width": "Fig 5: finite width and context, the best shape",
+            "depth_shallow": "Result 10, Fig 7: SGD on one layer",
         },
     ),
     "sparse": Group(

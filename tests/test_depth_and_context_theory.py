@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from models.depth_and_context import laws
+from models.depth_and_context.attention_theory import FullAttentionFlow, PrintedFullAttentionFlow
 from models.depth_and_context.deterministic_equivalent import (
     DeterministicEquivalent,
     context_bottleneck,
@@ -14,10 +15,8 @@ from models.depth_and_context.shallow_sgd import ShallowSGD, printed_losses, wis
 from models.depth_and_context.spectrum import power_law, spectrum_of
 from models.depth_and_context.theory import (
     FixedCovarianceFlow,
-    FullAttentionFlow,
     IsoFlow,
     PrintedFixedCovarianceFlow,
-    PrintedFullAttentionFlow,
     RotatedFlow,
     marchenko_pastur,
     out_of_distribution_loss,
@@ -215,7 +214,8 @@ def test_width_and_context_laws_saturate_where_the_printed_ones_do_not(source):
 
 def test_the_best_shape_exponent_is_that_of_the_narrower_law():
     assert laws.shape_exponent(1.5, 0.7) == laws.printed_shape_exponent(1.5, 0.7) == 1.5
-    assert laws.shape_exponent(1.5, 1.5) == pytest.approx(6 / 7)
+    assert laws.shape_exponent(1.5, 1.5) == laws.fixed_time_shape_exponent(1.5, 1.5) == pytest.approx(6 / 7)
+    assert laws.fixed_time_shape_exponent(2.5, 1.25) == 2.5  # more depth lowers the cross term at fixed N^2 L
 
 
 # one layer under SGD

@@ -21,8 +21,8 @@ import numpy as np
 from analyses.calibration.sampling import Noise
 from analyses.calibration.shapes import Record
 from analyses.calibration.truth import Shape, Truth, transitions_of
+from models.depth_and_context.attention_theory import FullAttentionFlow
 from models.depth_and_context.spectrum import power_law
-from models.depth_and_context.theory import FullAttentionFlow
 from models.linear_icl.model import LinearICL, LinearICLConfig, exact_theory
 from models.linear_icl.theory import ExactTheory
 from models.merged_weights.model import MergedWeights, MergedWeightsConfig, merged_flow

@@ -177,6 +177,14 @@ FORMULAS: dict[str, tuple[Formula, ...]] = {
         Formula("width law, corrected", r"L \propto N^{-\nu \min(\beta, 1)}", "ours"),
         Formula("best shape, printed", r"\mathrm{depth} \propto N^{\nu}", "Result 8"),
     ),
+    "depth_shallow": (
+        Formula(
+            "exact course",
+            r"g_1' = g_1 + \eta (1 - \rho g_1), \quad \rho = 1 + \tfrac{D + 1}{P}",
+            "ours, with a second line for Tr ΓᵀΓ",
+        ),
+        Formula("in-context loss", r"1 - 2 g_1 + \rho\, g_2", "ours; Eq 64 has 1 - 2 g₁ + g₂"),
+    ),
     "sparse_solution": (
         Formula(
             "one task",

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analyses.paper_003_depth_and_context.runs import RUNS, Group, train_group
+from analyses.paper_003_depth_and_context.runs import RUNS, THREE, Group, train_group
 from analyses.tools.draw import EXACT, PRINTED, band, mode_colours, panels
 from analyses.tools.exponents import Fit, fit_exponent
 from analyses.tools.page import Page
 from analyses.tools.verdicts import HOLDS, IN_PART, Verdict, judge, percent
 from models.depth_and_context import laws
 from models.depth_and_context.attention import AttentionConfig
+from models.depth_and_context.attention_theory import FullAttentionFlow, PrintedFullAttentionFlow
 from models.depth_and_context.model import DepthConfig
 from models.depth_and_context.spectrum import power_law
-from models.depth_and_context.theory import FullAttentionFlow, PrintedFullAttentionFlow, RotatedFlow
+from models.depth_and_context.theory import RotatedFlow
 
 CAPACITY, SOURCE = 1.5, 1.0
 SOURCES = (0.5, 1.0, 1.5)
@@ -244,7 +245,7 @@ def _reduced(depth: int, size: str, runs: Path, *, untied: bool = False) -> Grou
         data="rotated", dimension=d, depth=depth, context=0, tests=0, batch=batch, learning_rate=0.5,
         capacity=CAPACITY, source=SOURCE, untied=untied,
     )  # fmt: skip
-    return train_group(config, steps, size, runs)
+    return train_group(config, steps, size, runs, seeds=THREE[size])
 
 
 def _attention(depth: int, size: str, runs: Path) -> Group:

@@ -12,11 +12,11 @@ import torch
 from scipy.interpolate import RectBivariateSpline
 from scipy.optimize import minimize_scalar
 
-from analyses.paper_003_depth_and_context.runs import RUNS, Group, train_group
+from analyses.paper_003_depth_and_context.runs import RUNS, THREE, Group, train_group
 from analyses.tools.draw import PRINTED, mode_colours, panels
 from analyses.tools.exponents import Fit, fit_exponent
 from analyses.tools.page import Page
-from analyses.tools.verdicts import FAILS, HOLDS, IN_PART, Verdict, judge, percent
+from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART, Verdict, judge, percent
 from models.depth_and_context import laws
 from models.depth_and_context.deterministic_equivalent import (
     DeterministicEquivalent,
@@ -271,8 +271,9 @@ def judgements(
             "(ours) for β > 1 the best shape is L ~ N^(1/(β - 1 + 1/ν))",
             "cross term N⁻¹ γ^-(1 - 1/ν)",
             f"β = 1.5: {slopes[1.5]}, expected {laws.shape_exponent(CAPACITY, 1.5):.3f}",
-            judge(slopes[1.5].off(laws.shape_exponent(CAPACITY, 1.5)), 0.05, 0.15),
-            "the terms of Eq 18 are not additive there",
+            CANNOT,
+            "the slope has not settled where this table ends: on larger ones it rises above the limit and turns (models/depth_and_context/"
+            "shapes.py has both computes), because N^-ν weighs more in the balance of width and depth than its size",
         ),
     ]
 
@@ -293,4 +294,4 @@ def _group(width: int, size: str, runs: Path) -> Group:
         data="rotated", dimension=32, depth=4, context=64, tests=0, batch=batch, learning_rate=1.0,
         capacity=CAPACITY, source=0.7, width=width,
     )  # fmt: skip
-    return train_group(config, steps, size, runs)
+    return train_group(config, steps, size, runs, seeds=THREE[size])

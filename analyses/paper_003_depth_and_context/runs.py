@@ -15,11 +15,13 @@ from torch import Tensor
 from checkpoints import Run, open_run, schedules
 from models.depth_and_context.attention import AttentionConfig, LinearAttention
 from models.depth_and_context.model import DepthConfig, ReducedGamma, draw_batch, flow_of, loss_and_gradient
+from models.depth_and_context.softmax import SoftmaxConfig, SoftmaxLayers
 from models.depth_and_context.task import Contexts, spectrum_for
 from models.training import train
 
 RUNS = Path("checkpoints/runs")
-SEEDS = {"toy": 2, "quick": 3, "paper": 6}
+SEEDS = {"toy": 2, "quick": 6, "paper": 6}
+THREE = {"toy": 2, "quick": 3, "paper": 6}  # of the pages whose committed verdicts are of three seeds
 
 
 @dataclass(frozen=True)
@@ -75,18 +77,31 @@ class Group:
         return {name: self.runs[0].config[name] for name in self.config.__dataclass_fields__}
 
 
+def scale_of(group: Group) -> np.ndarray:
+    """Tr Gamma / D late in training, mean over layers [seeds]."""
+    return torch.diagonal(group.late_gamma, dim1=-2, dim2=-1).mean((-1, -2)).numpy()
+
+
+def path_ratios(group: Group, flow: Any) -> np.ndarray:
+    """Loss along training over a flow's, mean over seeds and over at least 6 steps each [times]."""
+    times, losses = group.binned(0.3, least=6)
+    return losses.mean(0) / flow.loss(times)
+
+
 def train_group(config: DepthConfig, steps: int, size: str, runs: Path = RUNS, seeds: int | None = None) -> Group:
     """Train or load the seeds of one setting."""
-    attention = isinstance(config, AttentionConfig)
+    attention, softmax = isinstance(config, AttentionConfig), isinstance(config, SoftmaxConfig)
     parts = [config.data, f"L{config.depth}", f"D{config.dimension}", f"P{config.context}"]
     parts += [f"N{config.width}"] * bool(config.width) + ["untied"] * config.untied + ["attention"] * attention
+    parts += [f"softmax{config.stream}-mlp{config.hidden}"] if softmax else []
     parts += [f"noise{config.noise:g}"] * bool(config.noise)
     parts += [f"nu{config.capacity:g}-beta{config.source:g}"] * (config.data != "iso")
     parts += [f"B{config.batch}-lr{config.learning_rate:g}-{steps}"]
-    make = partial(LinearAttention, config) if attention else partial(ReducedGamma, config)
+    kind = LinearAttention if attention else SoftmaxLayers if softmax else ReducedGamma
+    make = partial(kind, config)
     chosen = range(seeds or SEEDS[size])
     # most of a checkpoint's price is the disk's: few early ones, and enough late ones to average over
     late = range(int(0.7 * steps), steps + 1, max(1, steps // 40))
-    schedule = [steps // 2] if size == "toy" else sorted({*schedules.log_spaced(steps, 10), *late})
+    schedule = [steps // 2] if size == "toy" or softmax else sorted({*schedules.log_spaced(steps, 10), *late})
     paths = train(make, chosen, runs / f"depth-and-context-{size}", "-".join(parts), steps, schedule)
     return Group(config, [open_run(path) for path in paths])

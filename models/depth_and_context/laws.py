@@ -59,12 +59,23 @@ def printed_bottleneck_exponent(capacity: float, source: float) -> float:
 
 
 def shape_exponent(capacity: float, source: float) -> float:
-    """d ln L / d ln N of the best shape at fixed N^2 L: nu for beta <= 1, else 1 / (beta - 1 + 1/nu).
+    """d ln L / d ln N of the best shape at fixed t P^2 N^2 L: nu for beta <= 1, else 1 / (beta - 1 + 1/nu).
 
-    Above beta = 1 the terms to balance are L^-beta and N^-1 gamma^-(1 - 1/nu), with gamma ~ L.
+    Above beta = 1 the terms to balance are gamma^-beta, N^-1 gamma^-(1 - 1/nu) and N^-nu, and gamma costs depth and
+    time. See `fixed_time_shape_exponent` for what changes where time and context cost nothing.
     """
     check_exponents(capacity, source, summable=True)
     return capacity if source <= 1 else 1 / (source - 1 + 1 / capacity)
+
+
+def fixed_time_shape_exponent(capacity: float, source: float) -> float:
+    """The same at fixed N^2 L with endless time and context: for nu above 2 it is nu at every beta.
+
+    On N^2 L = C the middle term is C^-1/2 L^(1/nu - 1/2): above nu = 2 more depth at less width lowers it, until N^-nu
+    stops that. Below nu = 2 it is as above, approached slowly: N^-nu is a factor N^(nu - 1 - shape (1 - 1/nu)) smaller
+    than the middle term (N^-0.21 at nu = beta = 1.5) but weighs nu / (2/nu - 1) times as much in the balance.
+    """
+    return capacity if capacity > 2 else shape_exponent(capacity, source)
 
 
 def printed_shape_exponent(capacity: float, source: float) -> float:

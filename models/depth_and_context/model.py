@@ -19,9 +19,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from models.depth_and_context.attention_theory import FullAttentionFlow, IsoAttentionFlow
 from models.depth_and_context.deterministic_equivalent import check_depth
 from models.depth_and_context.task import Contexts, draw_contexts, spectrum_for
-from models.depth_and_context.theory import FixedCovarianceFlow, FullAttentionFlow, GammaFlow, IsoFlow, RotatedFlow
+from models.depth_and_context.theory import FixedCovarianceFlow, GammaFlow, IsoFlow, RotatedFlow
 
 Gamma = Float64[Tensor, "seeds layers n n"]
 
@@ -161,7 +162,9 @@ def flow_of(config: Mapping[str, Any]) -> GammaFlow | FixedCovarianceFlow:
             f"width is {config['width']}: the flows of this theory have no bottleneck; DeterministicEquivalent has"
         )
     if config["data"] == "iso" and config["context"]:
-        flow = IsoFlow(depth, config["context"] / d, config["noise"])
+        ratio, noise = config["context"] / d, config["noise"]
+        attention = config["model"] == "attention"
+        flow = IsoAttentionFlow(depth, ratio, config["init"], noise) if attention else IsoFlow(depth, ratio, noise)
     elif config["context"]:
         raise ValueError(
             f"context is {config['context']}: for structured data the flows are those of an infinite one (0)"

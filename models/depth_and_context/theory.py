@@ -6,16 +6,16 @@ gradient flow from Gamma = 0 only a few numbers are left to follow:
     isotropic data (ISO)            Gamma = gamma I     Eqs 7, 8, with the Marchenko-Pastur law
     fixed covariance (FS)           gamma_k per mode    Eq 10, which has a closed form at every depth
     rotated covariances (RRS)       Gamma = gamma I     Eq 13
-    full linear attention on RRS    gamma = 2 w^5       Eq 21
+
+All weights of linear attention in training are in `attention_theory.py`.
 
 Time is t = learning rate x updates, where an update moves Gamma by -learning rate x D/2 x gradient of the mean squared
 error (the form of Eq 62, whose mean gradient is Eq 7). Losses are Tr / D; for scaling laws the un-normalised sum is
 meant, `per_direction=False`.
 
 Where the printed formulas are off: the final ISO loss at L = 1 is 1/(1 + alpha), not (1 + alpha)^-2 (that is
-||Gamma - I||^2 / D); the solution of Eq 10 for infinite depth has 2 where 4 is printed; Eq 21 lacks 1/L, and its
-gamma is 2 w^5 because W_x starts, and stays, sqrt 2 times larger than the rest; the best gamma of a deep model tends to
-2 L / lambda_1, not L / lambda_1 (Eq 99).
+||Gamma - I||^2 / D); the solution of Eq 10 for infinite depth has 2 where 4 is printed; the best gamma of a deep model
+tends to 2 L / lambda_1, not L / lambda_1 (Eq 99).
 """
 
 from abc import ABC, abstractmethod
@@ -33,6 +33,7 @@ Numbers = Sequence[float] | np.ndarray
 Modes = Float64[np.ndarray, " modes"]
 Times = Float64[np.ndarray, " times"]
 Trajectories = Float64[np.ndarray, "times modes"]
+Nodes = tuple[Float64[np.ndarray, " nodes"], Float64[np.ndarray, " nodes"]]
 
 
 class GammaFlow(ABC):
@@ -110,23 +111,29 @@ class IsoFlow(GammaFlow):
     """Isotropic inputs and tasks at context ratio alpha = P / D, label noise sigma^2 (Eqs 7, 8, 83).
 
     Without noise the best gamma is L alpha / (1 + alpha) at every depth: lambda times the Marchenko-Pastur density is
-    even about 1 + 1/alpha, so that the odd power in Eq 7 integrates to zero there.
+    even about 1 + 1/alpha, so that the odd power in Eq 7 integrates to zero there. `spectrum` replaces that law by
+    other eigenvalues and weights: those of a finite dimension, say (`wishart_spectrum`).
     """
 
     name = "Marchenko-Pastur flow"
 
-    def __init__(self, depth: float, ratio: float, noise: float = 0.0) -> None:
+    def __init__(self, depth: float, ratio: float, noise: float = 0.0, spectrum: Nodes | None = None) -> None:
         self.depth, self.noise = check_depth(depth), float(noise)
         if not 0 < ratio < np.inf:
             raise ValueError(f"ratio (alpha) is {ratio}: a positive number of examples per dimension is needed")
         if not 0 <= noise < np.inf:
             raise ValueError(f"noise (sigma^2) is {noise}: zero or a positive number is needed")
         self.ratio = float(ratio)
-        self._lam, self._weight = marchenko_pastur(self.ratio)
+        self._lam, self._weight = spectrum or marchenko_pastur(self.ratio)
+
+    @property
+    def _steps(self) -> float:
+        """By what gamma is divided in one step."""
+        return self.depth
 
     def loss_of(self, gamma: float) -> float:
         """Integral of (1 - gamma lambda / L)^2L, and of the label noise that is fitted (not that of the test label)."""
-        u = 1 - gamma * self._lam / self.depth
+        u = 1 - gamma * self._lam / self._steps
         loss = float(self._weight @ u ** (2 * self.depth))
         if self.noise:
             fitted = (1 - u**self.depth) ** 2 / np.where(self._lam > 0, self._lam, 1)
@@ -135,7 +142,7 @@ class IsoFlow(GammaFlow):
 
     def velocity(self, gamma: float) -> float:
         """Eq 7; with noise, minus half the derivative of `loss_of`."""
-        u = 1 - gamma * self._lam / self.depth
+        u = 1 - gamma * self._lam / self._steps
         with np.errstate(over="ignore"):  # far beyond the best gamma: minus infinity is meant
             pace = self._lam * u ** (2 * self.depth - 1)
             if self.noise:
@@ -144,9 +151,14 @@ class IsoFlow(GammaFlow):
         return float(self._weight @ pace)
 
 
-def marchenko_pastur(
-    ratio: float, count: int = 2000
-) -> tuple[Float64[np.ndarray, " nodes"], Float64[np.ndarray, " nodes"]]:
+def wishart_spectrum(context: int, dimension: int, draws: int = 2000) -> Nodes:
+    """The same at a finite dimension: eigenvalues of sampled X X^T / P, always the same draws."""
+    x = np.random.default_rng(0).standard_normal((draws, context, dimension))
+    lam = np.linalg.eigvalsh(np.swapaxes(x, 1, 2) @ x / context).ravel().clip(0)
+    return lam, np.full(len(lam), 1 / len(lam))
+
+
+def marchenko_pastur(ratio: float, count: int = 2000) -> Nodes:
     """Eigenvalues and weights that integrate against the spectrum of X X^T / P at P / D = ratio.
 
     With lambda = 1 + 1/ratio + 2 cos(theta)/sqrt(ratio) the density is (2/pi) sin^2(theta) / lambda, smooth in theta.
@@ -265,64 +277,6 @@ class PrintedFixedCovarianceFlow(FixedCovarianceFlow):
 
     def __init__(self, spectrum: Spectrum, *, per_direction: bool = True) -> None:
         super().__init__(spectrum, np.inf, per_direction=per_direction)
-
-
-class FullAttentionFlow(RotatedFlow):
-    """All of W_x, W_k, W_q, W_v trained on RRS data from balanced small scales (Result 9), corrected.
-
-    gamma = w_v w_k w_q w_x^2 and each scale follows its share of the gradient, so w_x^2 - 2 w_k^2, w_k^2 - w_q^2 and
-    w_k^2 - w_v^2 stay what they were. From w_x = sqrt 2 w and all others w it follows that gamma = 2 w^5 and
-
-        dw/dt = 2 w^4 Tr Lambda^2 Omega (1 - 2 w^5 Lambda / L)^(2L - 1).
-
-    W_v moves in one direction where the others move in D, so its learning rate is the others' divided by D.
-    """
-
-    name = "full attention (Eq 21, corrected)"
-    _factor = 2.0
-
-    def __init__(self, spectrum: Spectrum, depth: float, init: float, *, per_direction: bool = True) -> None:
-        super().__init__(spectrum, depth, per_direction=per_direction)
-        if not 0 < init < np.inf:
-            raise ValueError(f"init is {init}: a positive starting scale is needed, zero never leaves zero")
-        self.init = float(init)
-
-    def conserved(self, times: Numbers) -> Float64[np.ndarray, "times one"]:
-        """||W_k||^2 - ||W_q||^2, zero from a balanced start."""
-        return np.zeros((len(check_times(times)), 1))
-
-    def scale(self, times: Numbers) -> Times:
-        """The scale w(t) of all weights, from w(0) = init."""
-        return path(lambda _, w: self._pace(w), np.array([self.init]), times)[:, 0]
-
-    def gamma(self, times: Numbers) -> Times:
-        """gamma(t) = 2 w(t)^5."""
-        return self._factor * self.scale(times) ** 5
-
-    @cached_property
-    def _half_time(self) -> float:
-        if not np.isfinite(self.best_gamma):
-            return np.inf
-        end = (self.best_gamma / 2 / self._factor) ** 0.2
-        if end <= self.init:
-            return 0.0
-        log_w = np.linspace(np.log(self.init), np.log(end), 4001)
-        pace = np.array([self._pace(np.array([np.exp(x)]))[0] for x in log_w])
-        return float(np.trapezoid(np.exp(log_w) / pace, log_w))
-
-    def _pace(self, w: np.ndarray) -> np.ndarray:
-        return self._factor * w**4 * self.velocity(float(self._factor * w[0] ** 5))
-
-
-class PrintedFullAttentionFlow(FullAttentionFlow):
-    """Eq 21 as printed: gamma = w^5, and no 1/L inside the power."""
-
-    name = "full attention (Eq 21 as printed)"
-    _factor = 1.0
-
-    def _power(self, gamma: float, exponent: float) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return (1 - gamma * self.spectrum.eigenvalues) ** int(exponent)
 
 
 def out_of_distribution_loss(

@@ -79,7 +79,7 @@ class MultitaskAttention:
         self.config, self.seeds = config, tuple(seeds)
         self.tasks, v, w = start_of(config)
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
-        self.frequency = torch.stack([self._draw_data(generator) for generator in self.generators])
+        self.frequency = torch.stack([draw_frequency(config, self.tasks, generator) for generator in self.generators])
         self.moments = torch.as_tensor(self.tasks.moments)
         self.strength = torch.as_tensor(self.tasks.strength)
         self.probability = torch.as_tensor(self.tasks.probability)
@@ -128,19 +128,20 @@ class MultitaskAttention:
         for generator, state in zip(self.generators, states, strict=True):
             generator.set_state(state["generator"])
 
-    def _draw_data(self, generator: torch.Generator) -> Float64[Tensor, " tasks"]:
-        """#_s / N of the tasks the model can learn."""
-        probability = torch.as_tensor(self.tasks.probability)
-        frequency = _draw(probability, self.config.data, generator) if self.config.data else probability.clone()
-        if self.config.size:
-            frequency[self.config.size - 1 :] = 0
-        return frequency
-
     def _draw_batch(self, index: int) -> Float64[Tensor, " tasks"]:
         """The same of one batch; prompts that the model cannot read still count as prompts."""
         frequency = self.frequency[index]
         rest = (1 - frequency.sum()).clamp(min=0)
         return _draw(torch.cat((frequency, rest[None])), self.config.batch, self.generators[index])[:-1]
+
+
+def draw_frequency(config: MultitaskConfig, tasks: Tasks, generator: torch.Generator) -> Float64[Tensor, " tasks"]:
+    """#_s / N of the tasks the model can learn."""
+    probability = torch.as_tensor(tasks.probability)
+    frequency = _draw(probability, config.data, generator) if config.data else probability.clone()
+    if config.size:
+        frequency[config.size - 1 :] = 0
+    return frequency
 
 
 def loss_and_gradient(
