@@ -126,13 +126,13 @@ def next_token(source: Source) -> Group:
 def of_rank(rank: int, source: Source) -> Group:
     """Fig 2: D = 8, nine heads of rank R."""
     quick, paper = (16000, 40000) if rank == 1 else (8000, 16000)
-    steps = {"toy": 700, "quick": quick, "paper": paper}[source.size]
+    steps = {"toy": 250, "quick": quick, "paper": paper}[source.size]
     return _group(replace(_sized(FIGURE_2, source.size), rank=rank), f"figure-2-R{rank}", steps, source)
 
 
 def value_weights(rank: int, source: Source) -> Group:
     """Fig 7: D = 4, five heads of rank R."""
-    steps = {"toy": 700, "quick": 4000, "paper": 8000}[source.size]
+    steps = {"toy": 250, "quick": 4000, "paper": 8000}[source.size]
     return _group(replace(_sized(FIGURE_7, source.size), rank=rank), f"figure-7-R{rank}", steps, source)
 
 
