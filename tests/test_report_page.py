@@ -164,3 +164,22 @@ def test_fits_a_phone_and_the_dark(chromium, page_file, width, scheme):
     assert (paper == "rgb(20, 23, 28)") is (scheme == "dark")
     assert found.complaints == []
     found.context.close()
+
+
+def test_an_event_in_embeddings_or_mlps_opens_among_all_circuits_and_every_button_works(chromium, small, tmp_path):
+    table = small.table.loc[small.table["head"] == 0]
+    table = table.assign(circuit=table["circuit"].map({"ov": "mlp_in", "qk": "mlp_out"}))
+    events = probes.find_events(table)
+    assert set(events["circuit"]) == {"matrices"}
+    found = Opened(chromium, probes.report(small.run, table, events, tmp_path / "page.html"))
+    page = found.page
+    assert page.locator("#circuit").input_value() == "all"
+    assert "Nothing here could be searched" not in page.locator("#map-section").inner_text()
+    for button in page.get_by_role("button").all():
+        if button.is_visible() and "CSV" not in button.inner_text():
+            button.click()
+    for circuit in ("mlp_in", "mlp_out", "all"):
+        page.locator("#circuit").select_option(circuit)
+    assert "mlp_out" in page.locator("#curves-name").inner_text() + page.locator("#verdict").inner_text()
+    found.context.close()
+    assert found.complaints == []

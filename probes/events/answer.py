@@ -117,7 +117,7 @@ def _sentence(number: Any, row: dict[Any, Any], attrs: dict) -> str:
 
 
 def _seen(weights: pd.DataFrame, how: str) -> str:
-    names, colon = weights["name"].tolist(), "" if how == "Seen by" else ":"
+    names, colon = list(dict.fromkeys(weights["name"])), "" if how == "Seen by" else ":"
     return f"{how}{colon} {_listed(names[:_MOST_OTHERS], len(names))}{' too' * (not colon)}."
 
 
@@ -256,10 +256,14 @@ def _without_run(note: str, runs: Iterable[str]) -> str:
 
 
 def _by_stretches(searched: dict, several: bool) -> dict[tuple, list[str]]:
-    """Names by where they were searched: one significant digit is enough to be the same."""
-    found: dict[tuple, list[str]] = {}
+    """Names by where they were searched: one significant digit is enough to be the same, and what all share is said."""
+    found: dict[tuple, tuple[list[tuple], list[str]]] = {}
     for name, stretches in _once(searched.items(), several):
         key = tuple((float(f"{low:.1g}"), float(f"{high:.1g}")) for low, high in stretches)
-        names = found.setdefault(key, [])
+        where, names = found.setdefault(key, ([], []))
+        where.append(tuple(stretches))
         names += [name] * (name not in names)
-    return found
+    return {
+        tuple((max(low for low, _ in same), min(high for _, high in same)) for same in zip(*where, strict=True)): names
+        for where, names in found.values()
+    }

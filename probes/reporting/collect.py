@@ -1,6 +1,7 @@
 """From what was looked at and what was found to what the page knows: `Looked` and events in, `Page` out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,11 @@ import pandas as pd
 from probes.events.answer import answer_apart, where_it_could_look
 from probes.measuring.catalogue import PROBES
 from probes.reporting.comparison_data import comparison_of
-from probes.reporting.event_data import events_of_run
+from probes.reporting.event_data import events_of_run, movers
 from probes.reporting.job import Looked
 from probes.reporting.modes import MODES, SPECTRA
 from probes.reporting.nulls import null_levels
-from probes.reporting.page_data import Definition, Page, RunData
+from probes.reporting.page_data import Definition, EventData, Page, RunData
 from probes.reporting.series_data import (
     Cube,
     band_of,
@@ -81,11 +82,13 @@ def run_data(
     table = one.table
     cube = read_cube(table) if table is not None and len(table) else None
     metrics = one.metrics
-    loss = loss_name(metrics)
+    loss, logged = loss_name(metrics), set(map(str, metrics.columns)) if metrics is not None else set()
     searched, not_searched, tests = _search_of(events, one.name, several)
     places = {key: number for number, key in enumerate(cube.series)} if cube else {}
     rows = list(cube.rows) if cube else []
     found = events_of_run(events, one.name, rows, places) if events is not None else []
+    if table is not None:
+        found = [_with_movers(event, table) for event in found]
     columns: list[int] = []
     if cube is not None:
         near = [step for event in found for step in (event.low, event.step, event.high)]
@@ -125,7 +128,8 @@ def run_data(
         reasons=reasons,
         events=found,
         tests=tests,
-        searched=_extent(searched),
+        searched=_extent({name: one for name, one in searched.items() if name not in logged}),
+        searched_metrics=_extent({name: one for name, one in searched.items() if name in logged}),
         refused=sum(not reason.startswith("the same numbers") for reason in not_searched.values()),
         not_looked_at=list(dict.fromkeys(said)),
         figures=figures,
@@ -133,6 +137,12 @@ def run_data(
         metrics=_thinned(metrics, loss),
         interventions=interventions_of(metrics),
     )
+
+
+def _with_movers(event: EventData, table: pd.DataFrame) -> EventData:
+    """An event in embeddings or MLPs also says which heads moved."""
+    said = movers(table, event) if event.circuit == "all" else ""
+    return replace(event, says=f"{event.says} {said}", sentence=f"{event.sentence} {said}") if said else event
 
 
 def _grouped(sentences: Sequence[str]) -> list[str]:

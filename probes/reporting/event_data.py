@@ -5,15 +5,19 @@ order cannot be told from one run, and that is what is said.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from probes.events.answer import sentences
+from probes.events.panels import MATRICES
+from probes.events.ranking import rank_heads
 from probes.reporting.page_data import EventData, FindingData, Row
 
 _MOST_NAMED = 4
+_MOVERS = 3
 
 
 def events_of_run(
@@ -21,7 +25,7 @@ def events_of_run(
 ) -> list[EventData]:
     """The events of one run, in the order of their steps; `series` are places by probe and component."""
     said = sentences(events)
-    place = {(row.circuit, row.head_name): number for number, row in enumerate(rows)}
+    place = {(row.circuit, row.head_name): number for number, row in enumerate(rows)} | _matrices(rows)
     found = []
     mine = events.loc[events["run"] == run]
     for number, (index, row) in enumerate(mine.to_dict("index").items(), start=1):
@@ -38,7 +42,7 @@ def events_of_run(
                 title=findings[0].name,
                 sentence=said[index],
                 says=_without_step(said[index]),
-                circuit="" if is_metric else str(row["circuit"]),
+                circuit="" if is_metric else "all" if row["circuit"] == MATRICES else str(row["circuit"]),
                 heads=heads,
                 rows=[place[row["circuit"], name] for name in heads if (row["circuit"], name) in place],
                 series=None if is_metric else series.get((str(row["probe"]), component)),
@@ -50,6 +54,26 @@ def events_of_run(
             )
         )
     return found
+
+
+def movers(table: pd.DataFrame, event: EventData) -> str:
+    """Of an event in matrices that are no heads, which heads changed most there: told, for none passed the test."""
+    try:
+        ranked = rank_heads(table, (event.low, event.high))
+    except ValueError:
+        return ""
+    heads = ranked.loc[ranked["matrix"] == ""] if "matrix" in ranked.columns else ranked
+    named = [f"{row['layer']}.{row['head']} ({row['most']})" for row in heads.head(_MOVERS).to_dict("records")]
+    return f"Heads that changed most there, described and not tested: {', '.join(named)}." if named else ""
+
+
+def _matrices(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
+    """Rows of matrices that are no heads, by the names that panels give them."""
+    count = Counter(row.circuit for row in rows)
+    return {
+        (MATRICES, row.circuit if count[row.circuit] == 1 else f"{row.circuit}.{row.layer}"): number
+        for number, row in enumerate(rows)
+    }
 
 
 def _without_step(sentence: str) -> str:

@@ -165,7 +165,9 @@ class RunData:
     events: Sequence[EventData] = ()
     tests: int = 0
     searched: tuple[float, float] | None = None
-    """The first and last step at which some panel or metric could be searched."""
+    """The first and last step at which some panel of the weights could be searched."""
+    searched_metrics: tuple[float, float] | None = None
+    """The same of metrics."""
     refused: int = 0
     """How many panels and metrics could be searched nowhere."""
     not_looked_at: Sequence[str] = ()

@@ -23,6 +23,7 @@ import pandas as pd
 
 from checkpoints import Run, open_run
 from checkpoints.layout import write_text
+from probes.events.answer import sentences
 from probes.events.compare import set_apart
 from probes.events.find import find_events
 from probes.measuring.kept_tables import Say, silent
@@ -87,6 +88,8 @@ def report(
     if events is None:
         say("searching for events")
         events, apart = _searched(runs, against, metrics, alpha)
+        for line in _told(events):
+            say(line)
     alignment, not_aligned = _aligned(runs[0], theory)
     page = page_of(
         runs,
@@ -134,6 +137,15 @@ def _searched(
     }
     events = find_events(tables, logged or None, controls=against or None, alpha=alpha)
     return events, _apart(tables, against)
+
+
+def _told(events: pd.DataFrame | None) -> list[str]:
+    """What was found, in the words of the page."""
+    if events is None:
+        return ["no events were searched: nothing could be measured"]
+    several = len(set(events["run"])) > 1
+    found = [f"{events.at[n, 'run']}: {said}" if several else said for n, said in sentences(events).items()]
+    return found or ["no event was found; the page says where it could look"]
 
 
 def _apart(tables: Sequence[pd.DataFrame], controls: Sequence[pd.DataFrame]) -> pd.DataFrame | str:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
+from probes.events.panels import MATRICES
 from probes.reporting.packing import Packed, pack
 from probes.reporting.page_data import Band, Missing, Null, Row, Series
 
@@ -101,6 +102,8 @@ def packed_series(
         refused: dict[str, str] = {}
         for circuit in dict.fromkeys(row.circuit for row in cube.rows):
             panel = f"{circuit}.{name}"
+            if not any(key == panel or key.endswith(f".{panel}") for key in (*searched, *not_searched)):
+                panel = f"{MATRICES}.{name}"  # one panel for all that are no heads
             same = _same_panels(panel, not_searched)
             panels = [key for key in searched if key == same or key.endswith(f".{same}")]
             if panels:

@@ -15,6 +15,9 @@ Numbers = Float64[np.ndarray, " n"]
 
 _LOSSES = ("loss", "train_loss", "train/loss", "loss/train", "training_loss", "train")
 
+_CHANGES_BEFORE, _OVER_USUAL = 5, 3.0
+"""A jump of the learning rate is larger than so many times the usual change before it."""
+
 _CLOCKS = ("epoch", "step", "global_step")
 
 
@@ -76,9 +79,17 @@ def interventions_of(metrics: pd.DataFrame | None) -> list[float]:
         found = [float(step) for step in abrupt_changes(pd.Series(rate, at))]
     except ValueError:  # a rate below 0 tells no interventions
         return []
+    found = [step for step in found if _is_beyond_decay(step, at, rate)]
     above = at[rate > 0]
     begins = float(above[0]) if len(above) and rate[0] == 0 else None  # with which a warm-up begins
     return [step for step in found if step != begins]
+
+
+def _is_beyond_decay(step: float, at: Numbers, rate: Numbers) -> bool:
+    """Whether a jump is more than the next change of a straight decay, whose logarithm jumps where it ends."""
+    place = int(np.searchsorted(at, step))
+    before = np.abs(np.diff(rate[max(0, place - _CHANGES_BEFORE - 1) : place]))
+    return not len(before) or bool(abs(rate[place] - rate[place - 1]) > _OVER_USUAL * np.median(before))
 
 
 def _last_part(name: str) -> str:

@@ -83,8 +83,11 @@ function drawMapAxes(count) {
   ticks("map", "x", columns.map((one) => one + 0.5), columns.map((one) => compact(steps[one])));
   named("map-xaxis").axis_label = `${run.step_unit} (one column per checkpoint)`;
   const places = [], labels = [];
-  if (count <= 40) order.forEach((row, place) => { places.push(count - place - 0.5); labels.push(shortened(rowName(row), 22)); });
-  else if (state.order === "layer") {
+  const each = (skip) => order.forEach((row, place) => {
+    if (place % skip === 0) { places.push(count - place - 0.5); labels.push(shortened(rowName(row), 22)); }
+  });
+  if (count <= 60 || state.order !== "layer") each(Math.ceil(count / 40));
+  else {
     const starts = order.map((row, place) => [row, place]).filter(([row, place]) => place === 0
       || ["circuit", "tower", "layer"].some((key) => run.rows[row][key] !== run.rows[order[place - 1]][key]));
     const skip = Math.ceil(starts.length / 26);
