@@ -20,8 +20,12 @@ EXAMPLES = {
     "timescale_separation": "linear-icl-{size}/far-apart-seed0",
     "icl_emergence": "attention-only-{size}/2-layers-seed0",
     "grokking": "modular-addition-{size}/grokking-seed0",
+    "multi_head_plateaus": "multi-head-{size}/figure-1-N*-seed0",
+    "multi_head_ranks": "multi-head-{size}/figure-2-R*-seed0",
+    "merged_weights_flow": "merged-weights-{size}/fixed-N*-seed0",
+    "sparse_solution": "multitask-sparse-{size}/fig2-psi*-seed0",
 }
-"""By page: one of its runs, below the folder of runs."""
+"""By page: one of its runs, below the folder of runs; the first by name where several fit."""
 
 ALSO = {"icl_emergence": ("attention-only-small-seed0",)}
 """By page: runs of `make demo` that show the same."""
@@ -30,8 +34,8 @@ ALSO = {"icl_emergence": ("attention-only-small-seed0",)}
 def write_reports(pages: Sequence[str], size: str, runs: Path, out: Path, say: Callable[[str], None]) -> None:
     """One report for each example that was trained, unless it is there already and younger than its run."""
     for example in dict.fromkeys(EXAMPLES[page].format(size=size) for page in pages if page in EXAMPLES):
-        if (runs / example).is_dir():
-            write_report(runs / example, out, _file(example), say)
+        for run in sorted(runs.glob(example))[:1]:
+            write_report(run, out, _file(f"{run.parent.name}/{run.name}"), say)
 
 
 def write_report(run: Path, out: Path, name: str, say: Callable[[str], None]) -> Path:
@@ -53,7 +57,7 @@ def reports_of(page: str, out: Path) -> list[str]:
     """The reports that there are on runs of this page: names of files in `reports/`."""
     known = [_file(EXAMPLES[page].format(size=size)) for size in SIZES] if page in EXAMPLES else []
     known += [f"{name}.html" for name in ALSO.get(page, ())]
-    return [name for name in known if (out / FOLDER / name).is_file()]
+    return [found.name for name in known for found in sorted((out / FOLDER).glob(name))]
 
 
 def _file(example: str) -> str:
