@@ -183,7 +183,7 @@ def test_every_command_is_understood(command, pytestconfig):
             assert (ROOT / file).is_file()
             for option in [word for word in options if word.startswith("--")]:
                 assert pytestconfig.getoption(option) is not None
-        case program, _ if program.startswith("tests."):
+        case program, _ if program.startswith(("tests.", "benchmarks.")):
             place = ROOT / program.replace(".", "/")
             assert place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
         case program, _:
