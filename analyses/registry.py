@@ -139,8 +139,11 @@ GROUPS = {
         {
             "depth_isotropic": "Figs 1, 2 of paper 003: isotropic data, depth against context",
             "depth_whitening": "Fig 3: one fixed covariance, and its brittleness",
-            "depth_time": "Figs 4, 6: rotated covariances, the laws of time and depth, full attention",
-            "depth_width": "Fig 5: finite width and context, the best shape",
+            "depth_time": "Figs 4, 8: rotated covariances, the laws of time and depth, untied layers",
+            "depth_width": "Result 7, Figs 5a, b: finite width and context",
+            "depth_shape": "Result 8, Fig 5c: the best shape of a model",
+            "depth_attention": "Figs 6a, b: all weights of linear attention in training",
+            "depth_softmax": "Figs 6c, 9: softmax attention, alone and with MLPs",
             "depth_shallow": "Result 10, Fig 7: SGD on one layer",
         },
     ),

@@ -166,16 +166,35 @@ FORMULAS: dict[str, tuple[Formula, ...]] = {
     "depth_time": (
         Formula("time", r"L \propto t^{-\beta / (2 + \beta)}", "Eqs 18, 97"),
         Formula("depth", r"L \propto (\mathrm{depth})^{-\beta}", "Eqs 18, 100"),
+        Formula("best γ, corrected", r"\gamma \to 2 L / \lambda_1", "Eq 99 has half of it"),
+    ),
+    "depth_width": (
+        Formula("width law, printed", r"L \propto N^{-\nu\beta}", "Eqs 18, 113"),
+        Formula("width law, corrected", r"L \propto N^{-\nu \min(\beta, 1)}", "ours"),
+        Formula("context law, corrected", r"L \propto P^{-\nu \min(\beta, 2)}", "ours"),
+    ),
+    "depth_shape": (
+        Formula("best shape, printed", r"\mathrm{depth} \propto N^{\nu}", "Result 8"),
+        Formula(
+            "best shape, corrected, β above 1",
+            r"\mathrm{depth} \propto N^{1/(\beta - 1 + 1/\nu)}",
+            "ours, at fixed t P² N² L",
+        ),
+    ),
+    "depth_attention": (
         Formula(
             "full attention, corrected",
             r"\frac{dw}{dt} = 2 w^4 \operatorname{tr} \Lambda^2 \Omega\, (1 - 2 w^5 \Lambda / L)^{2L - 1}",
             "Eq 21 lacks 1/L and the factor 2",
         ),
+        Formula("time", r"L \propto t^{-5\beta / (5\beta + 2)}", "Eq 22"),
     ),
-    "depth_width": (
-        Formula("width law, printed", r"L \propto N^{-\nu\beta}", "Eqs 18, 113"),
-        Formula("width law, corrected", r"L \propto N^{-\nu \min(\beta, 1)}", "ours"),
-        Formula("best shape, printed", r"\mathrm{depth} \propto N^{\nu}", "Result 8"),
+    "depth_softmax": (
+        Formula(
+            "one layer",
+            r"h_\mu \mathrel{+}= \tfrac{1}{L} \sum_\nu \operatorname{softmax}_\nu(h_\nu^T W_k^T W_q h_\mu)\, W_v h_\nu",
+            "section 5.3",
+        ),
     ),
     "depth_shallow": (
         Formula(

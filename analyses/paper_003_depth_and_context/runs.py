@@ -21,7 +21,6 @@ from models.training import train
 
 RUNS = Path("checkpoints/runs")
 SEEDS = {"toy": 2, "quick": 6, "paper": 6}
-THREE = {"toy": 2, "quick": 3, "paper": 6}  # of the pages whose committed verdicts are of three seeds
 
 
 @dataclass(frozen=True)
