@@ -187,7 +187,7 @@ def blow_up(_: Seen) -> Measured:
     """Whether w_o w_y rises above its end by the factor and comes back, by depth and start."""
     told, seen = [], []
     for depth, start in SCALES:
-        _, product, _ = products(depth, start)
+        product = products(depth, start)[1]
         seen.append(product.max() > BLOW_UP * product[-1])
         told.append(f"L = {depth}, start {start:g}: highest {product.max():.2f}, end {product[-1]:.2f}")
     return Measured("w_o w_y under gradient flow on Eq 124: " + "; ".join(told), np.array(seen, dtype=float), n=_FLOWS)

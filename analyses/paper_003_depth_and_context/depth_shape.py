@@ -89,7 +89,7 @@ def shape_tables(pair: Pair, size: str, runs: Path) -> dict[str, np.ndarray]:
         "full": full_compute_shapes(spectrum, narrow, shallow, contexts, 60),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(file, settings=settings, **found)
+    np.savez(file, settings=settings, losses=found["losses"], full=found["full"])
     return found
 
 
@@ -113,7 +113,7 @@ def slopes(shapes: np.ndarray, parts: int) -> np.ndarray:
     """d ln L / d ln N in equal parts of the range of budgets; NaN where there is too little in one."""
     if len(shapes) < 3 * parts:
         return np.full(parts, np.nan)
-    return np.array([np.polyfit(*part.T, 1)[0] for part in np.array_split(shapes, parts)])
+    return np.array([np.polyfit(part[:, 0], part[:, 1], 1)[0] for part in np.array_split(shapes, parts)])
 
 
 def slope_over(which: str, pairs: tuple[Pair, ...], law: Callable[[float, float], float]) -> Callable[[Seen], Measured]:

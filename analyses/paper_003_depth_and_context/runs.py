@@ -92,7 +92,7 @@ def train_group(config: DepthConfig, steps: int, size: str, runs: Path = RUNS, s
     attention, softmax = isinstance(config, AttentionConfig), isinstance(config, SoftmaxConfig)
     parts = [config.data, f"L{config.depth}", f"D{config.dimension}", f"P{config.context}"]
     parts += [f"N{config.width}"] * bool(config.width) + ["untied"] * config.untied + ["attention"] * attention
-    parts += [f"softmax{config.stream}-mlp{config.hidden}"] if softmax else []
+    parts += [f"softmax{config.stream}-mlp{config.hidden}"] if isinstance(config, SoftmaxConfig) else []
     parts += [f"noise{config.noise:g}"] * bool(config.noise)
     parts += [f"nu{config.capacity:g}-beta{config.source:g}"] * (config.data != "iso")
     parts += [f"B{config.batch}-lr{config.learning_rate:g}-{steps}"]
