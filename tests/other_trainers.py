@@ -66,7 +66,7 @@ def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 def announce_at(step: int, monkeypatch) -> None:
-    monkeypatch.setattr(Monitor, "_found", lambda self, now: [EVENT] if now == step else [])
+    monkeypatch.setattr(Monitor, "_found", lambda self, now, last: [EVENT] if now == step and not last else [])
 
 
 class Kept(Sink):

@@ -78,7 +78,7 @@ def test_committed_verdicts_carry_the_sentences_that_the_code_prints(result, gro
     folder, _ = result
     for entry in committed_entries(group):
         page = json.loads((folder / "results" / entry.name / "page.json").read_text())
-        assert (entry.title, entry.summary) == (page["title"], page["summary"])
+        assert (entry.title, counted(entry.summary)) == (page["title"], counted(page["summary"]))
         rows = [Verdict(**row) for row in page["verdicts"]]
         assert [(row.claim, row.printed) for row in entry.verdicts] == [(row.claim, row.printed) for row in rows]
         for theirs, ours in zip(entry.verdicts, rows, strict=True):
@@ -86,6 +86,11 @@ def test_committed_verdicts_carry_the_sentences_that_the_code_prints(result, gro
                 assert rule_in(theirs.worth) == rule_in(ours.worth)
             if theirs.verdict == ours.verdict:
                 assert told_before(theirs.why) == told_before(ours.why)
+
+
+def counted(summary: str) -> str:
+    """Whatever the numbers of series are, which differ between sizes."""
+    return re.sub(r"\b\d+ (series|panels)", r"some \1", summary)
 
 
 def rule_in(worth: str) -> str:

@@ -120,7 +120,7 @@ def test_a_resumed_trainer_goes_on_with_what_its_checkpoint_knows(tmp_path):
 
 
 def test_an_error_in_the_monitor_does_not_stop_the_trainer(tmp_path, monkeypatch):
-    monkeypatch.setattr(LiveMeasurement, "measure", lambda self, step: 1 / 0)
+    monkeypatch.setattr(LiveMeasurement, "measure", lambda self, step, only: 1 / 0)
     callback = huggingface.MonitorCallback()
     assert trainer(tmp_path, callback).train().global_step == 12
     assert isinstance(callback.monitor.failure, ZeroDivisionError)

@@ -144,7 +144,7 @@ def test_several_updates_in_a_batch_are_counted_each():
 
 
 def test_an_error_in_the_monitor_does_not_stop_lightning(monkeypatch):
-    monkeypatch.setattr(LiveMeasurement, "measure", lambda self, step: 1 / 0)
+    monkeypatch.setattr(LiveMeasurement, "measure", lambda self, step, only: 1 / 0)
     callback = lightning.MonitorCallback()
     fit(Module(), callback)
     assert callback.monitor.done == 12

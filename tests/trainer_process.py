@@ -31,7 +31,7 @@ class Seen(transformers.TrainerCallback):
 
 
 def train(folder: Path) -> None:
-    Monitor._found = lambda self, step: [EVENT] if step == EVENT.detected_at else []
+    Monitor._found = lambda self, step, last: [EVENT] if step == EVENT.detected_at and not last else []
     seen, monitored = Seen(), MonitorCallback(budget=1.0, save_on_event=True, evaluate_on_event=True)
     process = trainer(folder / "run", monitored, seen, eval_strategy="steps", eval_steps=1000, eval_delay=1000)
     process.train()

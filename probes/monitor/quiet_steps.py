@@ -42,7 +42,7 @@ class QuietSteps:
 
     def takes(self, step: Any, scalars: Mapping[str, float | Tensor]) -> bool:
         """Keep the scalars of an update before `until`; False where that is not all there is to do."""
-        if type(step) is not int or step >= self.until:
+        if type(step) is not int or not 0 < step < self.until:
             return False
         began = self._budget.clock()
         try:
