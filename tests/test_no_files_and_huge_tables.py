@@ -87,6 +87,13 @@ def test_half_a_character_is_not_written_as_a_name_either(tmp_path):
         _ = open_run(tmp_path / "run").metrics
 
 
+def test_a_parquet_file_whose_text_is_none_is_named(tmp_path):
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"t\xff")])
+    pq.write_table(pa.table({"step": [1], "note": bad}), tmp_path / "m.parquet")
+    with pytest.raises(ValueError, match=r"m\.parquet is not a table: .*UTF8"):
+        read_metrics(tmp_path / "m.parquet")
+
+
 def test_a_table_of_probes_with_more_rows_than_its_file_can_say_is_refused_unread(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(corpus.probes_table())
     monkeypatch.setattr("probes.measuring.tables._SMALL", -(10**6))

@@ -243,6 +243,11 @@ DAMAGE = {
     "no transition": ("looks.jsonl", lambda text: text.replace('["_known", []]', '["_known", [3]]', 1)),
     "a transition of other fields": ("looks.jsonl", lambda text: text.replace('"direction"', '"way"', 1)),
     "an event of other fields": ("events.jsonl", lambda text: text.replace('"direction"', '"way"', 1)),
+    "an event of no name": ("events.jsonl", lambda text: text.replace('"metric": "loss"', '"metric": {}', 1)),
+    "an event of text": (
+        "events.jsonl",
+        lambda text: text.replace('"strength": 0', '"strength": "0', 1).replace(', "p_v', '", "p_v', 1),
+    ),
     "values that are none": ("probes.csv", lambda text: text.replace(",ov,norm,,", ",ov,norm,,x", 1)),
 }
 

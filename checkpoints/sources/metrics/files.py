@@ -111,7 +111,9 @@ def _parquet(path: Place) -> pd.DataFrame:
             size = file.seek(0, io.SEEK_END)
             rows, names = table.metadata.num_rows, table.schema_arrow.names
             if rows * len(names) < SMALL_TABLE + SPARSEST * size:
-                return table.read().to_pandas()
+                content = table.read()
+                content.validate(full=True)  # texts too, which pandas would look at only later
+                return content.to_pandas()
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a table: {str(error)[:200]}. Copy it again") from None
     raise ValueError(

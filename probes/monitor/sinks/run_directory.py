@@ -91,4 +91,7 @@ def read_event(line: str) -> Event:
         raise ValueError(f"{line[:40]!r} is no event")
     fields.update(dict.fromkeys([name for name, value in fields.items() if value is None], math.nan))
     fields.setdefault("direction", "fall")  # of every event, before lines said which
+    for name, value in fields.items():
+        if not isinstance(value, str) if name in ("kind", "direction", "metric") else type(value) not in (int, float):
+            raise ValueError(f"the {name} of an event is {str(value)[:40]!r}")
     return Event(**fields)
