@@ -84,8 +84,8 @@ def test_committed_verdicts_carry_the_sentences_that_the_code_prints(result, gro
         for theirs, ours in zip(entry.verdicts, rows, strict=True):
             if "rule: " in theirs.worth and "rule: " in ours.worth:
                 assert rule_in(theirs.worth) == rule_in(ours.worth)
-            if theirs.verdict == ours.verdict:
-                assert told_before(theirs.why) == told_before(ours.why)
+                if theirs.verdict == ours.verdict:
+                    assert told_before(theirs.why) == told_before(ours.why)
 
 
 def counted(summary: str) -> str:
