@@ -1,5 +1,6 @@
 """The weights of a small GPT-2, a different one for every step, and what its heads must be read as."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ CONFIG = transformers.GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=20, 
 
 def model(step: int = 0):
     torch.manual_seed(step)
-    return transformers.GPT2LMHeadModel(CONFIG)
+    return transformers.GPT2LMHeadModel(copy.deepcopy(CONFIG))  # trainers write into the config of a model
 
 
 def state(step: int = 0) -> dict[str, torch.Tensor]:
