@@ -13,7 +13,7 @@ from pathlib import Path
 import matplotlib
 import typer
 
-from analyses.__main__ import draw, show
+from analyses.drawing import draw, show
 from analyses.gallery.reports import write_report
 from analyses.registry import GROUPS
 

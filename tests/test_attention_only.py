@@ -72,7 +72,7 @@ def test_perfect_previous_token_and_induction_heads_score_one_and_uniform_ones_t
     uniform = torch.ones(20, 20).tril() / torch.arange(1, 21)[:, None]
     heads = torch.stack((previous.expand(8, -1, -1), induction, uniform.expand(8, -1, -1)), 1)[None]
     assert previous_token_score(heads)[0].tolist() == pytest.approx([1, 0, np.mean(1 / np.arange(2, 21))], abs=1e-6)
-    found = prefix_matching_score(heads, task, batch)[0]
+    found = prefix_matching_score(heads, task.sources(batch))[0]
     assert found[1].item() == pytest.approx(1)
     assert found[0].item() < 0.2  # only where the copies touch
     assert found[2].item() == pytest.approx(float((induction * uniform).sum() / induction.sum()), rel=1e-5)

@@ -1,5 +1,6 @@
 """The tools behind the pages on transformers: runs trained side by side, curves of heads, numbers read off curves."""
 
+import json
 import os
 import shutil
 from functools import partial
@@ -82,6 +83,26 @@ def test_what_goes_wrong_in_a_process_is_said_by_name(tmp_path):
 def test_there_are_as_many_processes_as_cores_this_one_may_use():
     if hasattr(os, "sched_getaffinity"):
         assert side_by_side._cores() == len(os.sched_getaffinity(0))
+
+
+def note_cores(name: str, folder: Path) -> None:
+    """What one of two processes sees; 'b' fails."""
+    if name == "b":
+        raise RuntimeError("b cannot be done")
+    (folder / name).write_text(f"{sorted(os.sched_getaffinity(0))} {side_by_side._cores()} {os.getpid()}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(side_by_side._cores() < 2 or not hasattr(os, "sched_getaffinity"), reason="no two cores to bind to")
+def test_two_at_a_time_share_the_cores_and_what_fails_stops_nobody(tmp_path, capfd):
+    with pytest.raises(RuntimeError, match="b cannot"):
+        side_by_side.two_at_a_time(partial(note_cores, folder=tmp_path), ["b", "a", "c", "d"])
+    told = [(tmp_path / name).read_text().rsplit(" ", 2) for name in ("a", "c", "d")]
+    assert "b failed: b cannot be done" in capfd.readouterr().err
+    mine = sorted(os.sched_getaffinity(0))
+    assert {tuple(json.loads(cores)) for cores, _, _ in told} <= {tuple(mine[::2]), tuple(mine[1::2])}
+    assert all(int(count) == len(json.loads(cores)) for cores, count, _ in told)
+    assert all(int(pid) != os.getpid() for _, _, pid in told)
 
 
 @pytest.fixture(scope="module")

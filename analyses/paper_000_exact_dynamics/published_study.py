@@ -60,7 +60,7 @@ def prefix_matching(run: Run) -> Curve:
     scores = []
     for step in steps:
         found = patterns(dict(run.checkpoint(int(step))), run.config, batch.tokens[:, :-1])
-        scores.append(float(prefix_matching_score(found, task, batch).max()))
+        scores.append(float(prefix_matching_score(found, task.sources(batch)).max()))
     return steps, np.array(scores)
 
 

@@ -2,14 +2,18 @@
 
 A page lists its runs as `Job`s. Runs that are finished are only checked; the others are trained, several side by side,
 and a run that was interrupted goes on where it stopped. The progress bar counts updates by the checkpoints that appear.
+
+Whole groups of pages go `two_at_a_time`, each on half of the cores.
 """
 
 import os
+import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -73,6 +77,36 @@ def _watch(futures: dict, jobs: Sequence[Job]) -> None:
 
 def _with_bar(jobs: Sequence[Job], *, show: bool) -> tqdm:
     return tqdm(jobs, desc="training", unit="run", disable=None if show else True)
+
+
+def two_at_a_time(work: Callable[[str], None], names: Sequence[str]) -> None:
+    """Call work (something that can be pickled) with every name, in this order, in two processes.
+
+    Each process is bound to half of the cores for good, so that whatever counts cores there, `train_all` or joblib, finds
+    as many as it may use. What fails there does not stop the others, is said at once, and is raised at the end. Where a
+    process cannot be bound, or there is one core or one name, all is done here, up to what fails.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(names) < 2 or len(cores) < 2:
+        for name in names:
+            work(name)
+        return
+    context, failed = get_context("spawn"), []
+    halves = context.Queue()
+    for half in (cores[::2], cores[1::2]):
+        halves.put(half)
+    with ProcessPoolExecutor(2, context, initializer=_bind, initargs=(halves,)) as pool:
+        futures = {pool.submit(work, name): name for name in names}
+        for future in as_completed(futures):
+            if error := future.exception():
+                print(f"{futures[future]} failed: {error}", file=sys.stderr, flush=True)
+                failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _bind(halves: Any) -> None:
+    os.sched_setaffinity(0, halves.get())
 
 
 def _cores() -> int:

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (PyTorch's own habit)
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from models.adamw import AdamW, AdamWConfig
-from models.attention_only.tasks import Batch, RepeatedSubsequence, Task
+from models.attention_only.tasks import RepeatedSubsequence, Task
 from models.lens import Shape, draw, named, split
 from models.seed_by_seed import SeedBySeed
 
@@ -78,8 +78,9 @@ class AttentionOnly:
         self.config, self.shape = config, config.shape
         self._generator = torch.Generator().manual_seed(seed)
         self.optimizer = AdamW(_start(config, self._generator), config.optimizer)
-        scored = config.task.draw(_SCORED_SEQUENCES, torch.Generator().manual_seed(_SCORED_SEED))
-        self._scored = scored
+        task = config.task
+        self._scored = task.draw(_SCORED_SEQUENCES, torch.Generator().manual_seed(_SCORED_SEED))
+        self._sources = task.sources(self._scored) if isinstance(task, RepeatedSubsequence) else None
         self._done = 0
 
     def update(self) -> Mapping[str, float]:
@@ -98,13 +99,12 @@ class AttentionOnly:
 
     def head_scores(self) -> dict[str, float]:
         """What each head attends to, on the fixed set of sequences: names end in .layer.head."""
-        task, batch = self.config.task, self._scored
         with torch.no_grad():
             weights = split(self.optimizer.parameters, self.shape)
-            found = patterns(weights, self.shape, batch.tokens[:, :-1])
+            found = patterns(weights, self.shape, self._scored.tokens[:, :-1])
         scores = {"previous_token": previous_token_score(found)}
-        if isinstance(task, RepeatedSubsequence):
-            scores["prefix_matching"] = prefix_matching_score(found, task, batch)
+        if self._sources is not None:
+            scores["prefix_matching"] = prefix_matching_score(found, self._sources)
         return {
             f"{name}.{layer}.{head}": float(value[layer, head])
             for name, value in scores.items()
@@ -147,7 +147,7 @@ def patterns(
     future = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).triu(1)
     for layer in range(shape.n_layers):
         q, k, v = _heads(weights, shape, layer, x)
-        scores = (q @ k.mT / math.sqrt(shape.d_head)).masked_fill(future, -torch.inf)
+        scores = (q @ k.mT).div_(math.sqrt(shape.d_head)).masked_fill_(future, -torch.inf)
         found.append(scores.softmax(-1))
         mixed = found[-1] @ v
         x = x + F.linear(mixed.transpose(1, 2).flatten(2), weights[f"blocks.{layer}.attn.o.weight"])
@@ -160,10 +160,9 @@ def previous_token_score(found: Float[Tensor, "layer count head query key"]) -> 
 
 
 def prefix_matching_score(
-    found: Float[Tensor, "layer count head query key"], task: RepeatedSubsequence, batch: Batch
+    found: Float[Tensor, "layer count head query key"], sources: Bool[Tensor, "count query key"]
 ) -> Float[Tensor, "layer head"]:
-    """Mean attention, from the tokens before a repeat, to what followed in earlier copies."""
-    sources = task.sources(batch)
+    """Mean attention, from the tokens before a repeat, to what followed in earlier copies (`sources` of the task)."""
     queries = sources.any(-1)
     looked = (found * sources[None, :, None]).sum(-1)
     return (looked * queries[None, :, None]).sum((1, 3)) / queries.sum()

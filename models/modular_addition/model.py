@@ -132,7 +132,7 @@ def answer(
     pattern = torch.stack(scores).softmax(0)[..., None]
     mixed = pattern[0] * values[0] + pattern[1] * values[1] + pattern[2] * values[2]
     x = equals + F.linear(mixed.flatten(1), weights["blocks.0.attn.o.weight"])
-    hidden = F.relu(F.linear(x, weights["blocks.0.mlp.in.weight"]))
+    hidden = F.relu_(F.linear(x, weights["blocks.0.mlp.in.weight"]))  # in place: 5 % of an update, the same bits
     x = x + F.linear(hidden, weights["blocks.0.mlp.out.weight"])
     return F.linear(x, weights["unembed.weight"])
 
