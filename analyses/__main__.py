@@ -29,7 +29,7 @@ def main(
         str | None,
         typer.Option(
             help="toy (seconds a page), quick (the linear head two minutes in all, icl_emergence eight, grokking and live_monitor four each, "
-            "each other paper two or three, calibration ten), paper (ten minutes for the linear head, longer for the rest). Quick, if not said."
+            "each other paper two to five, calibration ten), paper (ten minutes for the linear head, longer for the rest). Quick, if not said."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),

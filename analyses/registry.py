@@ -151,7 +151,10 @@ GROUPS = {
         "004",
         {
             "sparse_solution": "Fig 2 of paper 004: how many sparse tasks are learned",
+            "sparse_general": "Figs 6, 7, Appendix A: nearly sparse features, idempotent H, unseen strengths",
             "sparse_scaling": "Figs 3, 4: scaling laws of time, size, data and compute",
+            "sparse_softmax": "Figs 8, 9, 10: softmax attention, by gradient descent and by AdamW",
+            "sparse_capacity": "Fig 5: softmax attention on features that are not sparse",
         },
     ),
     "calibration": Group(

@@ -132,9 +132,9 @@ def test_pages_are_chosen_by_name_by_group_and_by_paper_each_once():
     assert chosen_pages() == list(GROUP_OF)
     assert chosen_pages(["grokking", "live", "grokking"]) == ["grokking", "live_monitor"]
     assert chosen_pages(["transformers"]) == ["icl_emergence", "grokking", "published_models"]
-    assert chosen_pages(papers=["004"]) == ["sparse_solution", "sparse_scaling"]
+    assert chosen_pages(papers=["004"]) == list(GROUPS["sparse"].pages)
     assert len(chosen_pages(papers=["000"])) == sum(len(g.pages) for g in GROUPS.values() if g.paper == "000") >= 7
-    assert chosen_pages(["sparse_scaling"], ["004"]) == ["sparse_scaling", "sparse_solution"]
+    assert chosen_pages(["sparse_scaling"], ["004"])[:2] == ["sparse_scaling", "sparse_solution"]
 
 
 def test_committed_verdicts_are_rewritten_by_whole_groups_only():

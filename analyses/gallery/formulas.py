@@ -212,10 +212,22 @@ FORMULAS: dict[str, tuple[Formula, ...]] = {
         ),
         Formula("exact", r"\frac{dE}{dt} = p\, (\Lambda - f(E))", "ours, from Eq 9"),
     ),
+    "sparse_general": (
+        Formula("nearly sparse", r"\phi = \pm e_s + \zeta, \quad \zeta \sim N(0, \psi^{-2} I)", "Eq 116"),
+        Formula("idempotent", r"H^2 = \mu H \;\Rightarrow\; a = p\, \mu", "Eq 117; printed with a = p ψ μ"),
+    ),
     "sparse_scaling": (
         Formula("time", r"L \propto t^{-(\alpha - 1)/\alpha}", "Table 1"),
         Formula("size", r"L \propto D^{-(\alpha - 1)}", "Table 1"),
         Formula("compute", r"L \propto C^{-(\alpha - 1)/(\alpha + 1)}", "Table 1"),
+    ),
+    "sparse_softmax": (
+        Formula("model", r"f = \bigl[V G \operatorname{softmax}(G^T W_K^T W_Q G)\bigr]_{s,\, \psi + 1}", "I.1"),
+        Formula("time", r"L \propto t^{-(\alpha - 1)/(\alpha + \beta)}", "Table 2, said of softmax in I.1"),
+    ),
+    "sparse_capacity": (
+        Formula("features", r"\phi \sim N(0, \Sigma_s), \quad \omega_k \propto k^{-\tau}", "Eqs 108, 109"),
+        Formula("endless context", r"f = v_s^T S_s W_K^T W_Q\, \phi", "ours: softmax over Gaussian examples"),
     ),
     "calibration": (
         Formula(

@@ -26,9 +26,14 @@ def fit_exponent(x: np.ndarray, y: np.ndarray) -> Fit:
     """The slope of -ln y against ln x, with Student's interval. y may be [seeds, x]: then over the seeds' own slopes."""
     x, y = np.log(np.asarray(x, dtype=float)), np.log(np.asarray(y, dtype=float))
     if y.ndim == 2 and len(y) > 1:
-        slopes = np.array([-np.polyfit(x, row, 1)[0] for row in y])
-        half = stats.t.ppf(0.975, len(slopes) - 1) * slopes.std(ddof=1) / np.sqrt(len(slopes))
-        return Fit(float(slopes.mean()), float(slopes.mean() - half), float(slopes.mean() + half))
+        own = slopes(np.exp(x), np.exp(y))
+        half = stats.t.ppf(0.975, len(own) - 1) * own.std(ddof=1) / np.sqrt(len(own))
+        return Fit(float(own.mean()), float(own.mean() - half), float(own.mean() + half))
     (slope, _), covariance = np.polyfit(x, np.atleast_2d(y)[0], 1, cov=True)
     half = stats.t.ppf(0.975, len(x) - 2) * np.sqrt(covariance[0, 0])
     return Fit(float(-slope), float(-slope - half), float(-slope + half))
+
+
+def slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Exponents of y [seeds, x] ~ x^-exponent, one per seed."""
+    return np.array([-np.polyfit(np.log(x), np.log(row), 1)[0] for row in y])
