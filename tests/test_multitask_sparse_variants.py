@@ -130,10 +130,13 @@ def test_the_endless_loss_is_the_mean_over_queries(size):
     task = torch.arange(read).repeat_interleave(20_000)
     answer = capacity.endless_answers(weights, task, queries.flatten(0, 1), model.variances)
     gap = answer - (weights["strength"][task] * queries.flatten(0, 1)).sum(-1)
-    sampled = 0.5 * gap.square().reshape(read, -1).mean(-1)
-    rest = 0.5 * (model.variances[read:] * weights["strength"][read:].square()).sum(-1)
-    expected = (model.probability * torch.cat((sampled, rest))).sum()
-    assert model.update()["loss"].item() == pytest.approx(expected.item(), rel=0.03)
+    sampled = (model.probability[:read] * 0.5 * gap.square().reshape(read, -1).mean(-1)).sum()
+    spectra, strength = model.variances[:read], model.strength[:, :read]
+    learned = (model.probability[:read] * capacity.endless_error(model.parameters, strength, spectra)).sum()
+    assert learned.item() == pytest.approx(sampled.item(), rel=0.03)
+    squares = (model.variances[read:] * weights["strength"][read:].square()).sum(-1)  # of targets that get the answer 0
+    rest = (model.probability[read:] * 0.5 * squares).sum()
+    assert model.update()["loss"].item() == pytest.approx((learned + rest).item(), rel=1e-12)
 
 
 def test_a_finite_context_trains_on_the_error_of_its_own_prompts():
