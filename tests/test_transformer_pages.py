@@ -5,6 +5,7 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,10 @@ import pytest
 import torch
 
 import probes
+from analyses.paper_000_exact_dynamics import transformer_runs
 from analyses.paper_000_exact_dynamics.mode_reach import counted, order, summary, yardstick
+from analyses.paper_000_exact_dynamics.transformer_runs import seeds_in_words
+from analyses.registry import GROUPS
 from analyses.tools import side_by_side
 from analyses.tools.side_by_side import Job, train_all
 from analyses.tools.study import Study, cliff, dip, each, first_above, halfway_down, nearest_peak, notch
@@ -103,6 +107,18 @@ def test_two_at_a_time_share_the_cores_and_what_fails_stops_nobody(tmp_path, cap
     assert {tuple(json.loads(cores)) for cores, _, _ in told} <= {tuple(mine[::2]), tuple(mine[1::2])}
     assert all(int(count) == len(json.loads(cores)) for cores, count, _ in told)
     assert all(int(pid) != os.getpid() for _, _, pid in told)
+
+
+def test_committed_verdicts_name_the_seeds_that_the_code_trains_and_fresh_ones_are_others():
+    committed = GROUPS["transformers"].verdicts_file.read_text()
+    first, fresh = transformer_runs.SEEDS["quick"], transformer_runs.FRESH_SEEDS["quick"]
+    assert f"first seeds: {told(first)}; fresh seeds: {told(fresh)}*" in committed
+    assert all(not set(first[depth]) & set(fresh[depth]) for depth in fresh)
+    assert f"runs: {told(transformer_runs.modular_seeds('quick'))}*" in committed
+
+
+def told(seeds) -> str:
+    return seeds_in_words({kind: [SimpleNamespace(seed=seed) for seed in chosen] for kind, chosen in seeds.items()})
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from analyses.paper_000_exact_dynamics.grokking_figure import draw
 from analyses.paper_000_exact_dynamics.grokking_study import HORIZONS, Grokking, understood
 from analyses.paper_000_exact_dynamics.mode_reach import yardstick
 from analyses.paper_000_exact_dynamics.transformer_runs import RUNS, modular_addition_runs, seeds_in_words
-from analyses.tools.claims import judged
+from analyses.tools.claims import judged, judged_by_both
 from analyses.tools.page import Page
 from analyses.tools.verdicts import average
 from checkpoints import Run
@@ -26,21 +26,26 @@ SPACING = {"toy": 20, "quick": 100, "paper": 200}  # of the drift, in steps
 
 def run(size: str = "quick", runs: Path = RUNS) -> Page:
     """Train or load, measure, draw, judge."""
-    trained = modular_addition_runs(size, runs)
-    seen = studied(trained, size)
-    config = trained["grokking"][0].config
+    first, fresh = (modular_addition_runs(size, runs, fresh=fresh) for fresh in (False, True))
+    seen = studied(first, size)
+    again = studied(fresh, size) if fresh["grokking"] else None
+    config = first["grokking"][0].config
     task, optimizer = config["task"], config["optimizer"]
+    seeds = (
+        f"first seeds: {seeds_in_words(first)}; fresh seeds: {seeds_in_words(fresh)}"
+        if again
+        else f"runs: {seeds_in_words(first)}"
+    )
     return Page(
         "grokking",
         "Grokking and its controls (Figs 3B, 7)",
         SUMMARY,
         f"{task['operation']} mod {task['modulus']}, {100 * task['train_fraction']:g} % of pairs for training; one layer, "
         f"{config['n_heads']} heads of {config['d_head']}, d_model {config['d_model']}, MLP {config['d_mlp']}; AdamW, learning rate "
-        f"{optimizer['learning_rate']:g}, weight decay {optimizer['weight_decay']:g}; {trained['grokking'][0].steps[-1]} steps; runs: "
-        + seeds_in_words(trained),
+        f"{optimizer['learning_rate']:g}, weight decay {optimizer['weight_decay']:g}; {first['grokking'][0].steps[-1]} steps; {seeds}",
         draw(seen.studies, seen.modes),
         CAPTION,
-        judged(CLAIMS, seen),
+        judged_by_both(CLAIMS, seen, again, ("first seeds", "fresh seeds")) if again else judged(CLAIMS, seen),
     )
 
 

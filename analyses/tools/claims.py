@@ -131,10 +131,10 @@ def judged_again(
 def judged_by_both(
     claims: Sequence[Claim[Evidence] | Unjudged[Evidence]], first: Evidence, apart: Evidence, names: tuple[str, str]
 ) -> list[Verdict]:
-    """A verdict on each claim by the runs its rule was fixed on, beside that of fewer runs that were kept apart.
+    """A verdict on each claim by the runs its rule was fixed on, beside that of fresh ones, trained afterwards.
 
-    The word is the weaker of the two, and where they differ that is said. A claim that the runs kept apart cannot judge
-    (some settings may have been trained only once) keeps the word of the first, and says that too.
+    The word is the weaker of the two, and where they differ that is said. A claim that the fresh runs cannot judge (some
+    settings may have been trained only once) keeps the word of the first, and says that too.
     """
     rows = []
     for claim in claims:

@@ -64,7 +64,9 @@ def _watch(futures: dict, jobs: Sequence[Job]) -> None:
     total, there = sum(job.steps for job in jobs), sum(job.reached() for job in jobs)
     with tqdm(total=total, initial=there, desc="training", unit="step", disable=None) as bar:
         while pending:
-            done, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
+            done, pending = wait(
+                pending, timeout=5, return_when=FIRST_COMPLETED
+            )  # every look opens all runs: 3 ms each
             for future in done:
                 try:
                     future.result()
