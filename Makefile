@@ -37,7 +37,7 @@ $(DEMO): pyproject.toml constraints.txt
 demo: $(if $(wildcard $(READY)),$(READY),$(DEMO))  ## set-up, then two small models: a report on what one learned, a gallery of figures
 	$(BIN)/python -m analyses.demo
 
-figures: $(READY)  ## all figures and verdicts: the linear head at the printed settings, the rest at quick size: half an hour
+figures: $(READY)  ## all figures and verdicts: the linear head at the printed settings, the rest at quick size: an hour on two cores
 	$(BIN)/python -m analyses --committed --out results
 
 test: $(READY)  ## set-up and all tests

@@ -111,10 +111,11 @@ def test_two_at_a_time_share_the_cores_and_what_fails_stops_nobody(tmp_path, cap
 
 def test_committed_verdicts_name_the_seeds_that_the_code_trains_and_fresh_ones_are_others():
     committed = GROUPS["transformers"].verdicts_file.read_text()
-    first, fresh = transformer_runs.SEEDS["quick"], transformer_runs.FRESH_SEEDS["quick"]
-    assert f"first seeds: {told(first)}; fresh seeds: {told(fresh)}*" in committed
-    assert all(not set(first[depth]) & set(fresh[depth]) for depth in fresh)
-    assert f"runs: {told(transformer_runs.modular_seeds('quick'))}*" in committed
+    attention = transformer_runs.SEEDS["quick"], transformer_runs.FRESH_SEEDS["quick"]
+    modular = transformer_runs.modular_seeds("quick"), transformer_runs.modular_seeds("quick", fresh=True)
+    for first, fresh in (attention, modular):
+        assert f"first seeds: {told(first)}; fresh seeds: {told(fresh)}*" in committed
+        assert all(not set(first[kind]) & set(fresh[kind]) for kind in fresh)
 
 
 def told(seeds) -> str:

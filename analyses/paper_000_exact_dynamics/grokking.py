@@ -1,9 +1,10 @@
 """Figs 3B and 7 of paper 000: modular addition, learned by heart early and understood late, beside runs that never do.
 
 The controls are what makes the claims worth judging: random labels can only be learned by heart, and without weight
-decay nothing makes the network give that up. Quick: 12 runs, twelve minutes of processor time to train and one to
-measure. Expect: 99 % test accuracy 20 - 30 times later than 99 % training accuracy; OV rank below that of random labels
-only after the test loss has dropped; drift of OV that stays up until then.
+decay nothing makes the network give that up. Quick: six runs and three of each control, and as many fresh ones, trained
+after the rules were fixed: 24 runs, 21 minutes of processor time to train and two to measure. Expect: 99 % test accuracy
+26 times later than 99 % training accuracy (9 in the quickest; one fresh seed does not get there in 5000 steps); OV rank
+below that of random labels only after the test loss has dropped; drift of OV that stays up until then.
 """
 
 from pathlib import Path

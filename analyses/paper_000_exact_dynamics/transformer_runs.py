@@ -34,12 +34,12 @@ FRESH_SEEDS = {
 }
 MODULAR_SEEDS: dict[str, tuple[Sequence[int], Sequence[int]]] = {  # runs that grok, and of each control
     "toy": (range(2), range(1)),
-    "quick": ((0, 1, 2, 10, 11, 12), range(3)),
+    "quick": (FIRST, range(3)),
     "paper": (range(3), range(2)),
 }
-FRESH_MODULAR_SEEDS: dict[str, tuple[Sequence[int], Sequence[int]]] = {  # none: the page judges by the first alone
+FRESH_MODULAR_SEEDS: dict[str, tuple[Sequence[int], Sequence[int]]] = {  # where there are none, the first alone judge
     "toy": (range(1), range(1)),
-    "quick": ((), ()),
+    "quick": (FRESH, range(20, 23)),
     "paper": ((), ()),
 }
 
