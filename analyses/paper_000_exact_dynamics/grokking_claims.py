@@ -75,7 +75,7 @@ def delay(evidence: Seen) -> Measured:
 
     ratios = each(ratio, evidence.grokking)
     text = (
-        f"step of 99 % test accuracy / of 99 % training accuracy: {spread(ratios, 1)} (smallest {ratios.min():.1f}); best test accuracy "
+        f"step of 99 % test accuracy / of 99 % training accuracy: {spread(ratios, 1)} (smallest {np.nanmin(ratios):.1f}); best test accuracy "
         f"in %: {evidence.by_kind(best, 1)}"
     )
     return evidence.against(text, ratio, evidence.controls)
