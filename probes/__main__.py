@@ -3,6 +3,9 @@
 What a command needs is imported when it runs: help, `list` and a misspelt command answer without torch.
 """
 
+import probes.interrupted  # noqa: F401 (before what takes long)
+
+# isort: split
 import shlex
 import sys
 from contextlib import nullcontext
