@@ -53,6 +53,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from probes.series.online.alarms import Alarm, Alarms
+from probes.series.online.local_noise import judged_where_it_is
 from probes.series.online.record import Entries, Record
 from probes.series.online.screen import search_if_promising
 from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
@@ -171,8 +172,7 @@ class Detector:
     def extend(self, steps: Sequence[float], values: Sequence[float]) -> list[Event]:
         """Take in several, one after the other; what cannot wait for a look."""
         self.record.extend(steps, values)
-        raised = [(self.alarms.add(step, value), step) for step, value in zip(steps, values, strict=True)]
-        return [self._raised(alarm, step) for alarm, step in raised if alarm is not None]
+        return [self._raised(alarm, step) for alarm, step in self.alarms.extend(steps, values)]
 
     def _raised(self, alarm: Alarm, step: float) -> Event:
         """The event of an alarm that came with the value at a step."""
@@ -196,7 +196,11 @@ class Detector:
     @property
     def is_ready(self) -> bool:
         """Whether there are enough entries for another look: of a short record, a quarter more than at the last."""
-        return len(self.record) >= BY_BLOCKS or len(self.record) >= self._next_entries
+        return self.is_ready_with(0)
+
+    def is_ready_with(self, more: int) -> bool:
+        """The same once it has so many more entries."""
+        return len(self.record) + more >= min(BY_BLOCKS, self._next_entries)
 
     @property
     def has_news(self) -> bool:
@@ -255,8 +259,11 @@ class Detector:
     def _search(self, values: Entries, steps: Entries, alpha: float, is_short: bool) -> list[Transition]:
         """What `find_transitions` would find in these entries."""
         if is_short:
+            tested = _merged(values, steps)
             with np.errstate(over="ignore"):  # of a wild value: p = 1
-                return search_values(*_merged(values, steps), alpha)[0]
+                rows = search_values(*tested, alpha)[0]
+            judged = (judged_where_it_is(row, _extent(row), *tested) for row in rows)
+            return [row for row in judged if row.p_value < alpha]
         known = [row for row in self._known if row.kind not in ALARMS]
         return search_if_promising(scaled_sums(values, steps, benefit=0.0), alpha, known)
 
