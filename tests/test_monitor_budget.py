@@ -52,6 +52,19 @@ def test_a_budget_expects_the_median_cost_of_late_so_that_one_slow_start_is_forg
     assert budget.affords("measurement")
 
 
+def test_what_the_end_will_cost_is_put_aside():
+    now = 0.0
+    budget = Budget(0.1, clock=lambda: now)
+    with budget.spending("look"):
+        now += 1.0
+    now += 25.0  # 2.5 may be spent, 1 was
+    assert budget.affords("look")
+    budget.reserved = 2.0
+    assert not budget.affords("look")
+    now += 15.0
+    assert budget.affords("look")
+
+
 def test_a_floor_is_kept_whatever_it_costs():
     now = 0.0
     budget = Budget(0.001, clock=lambda: now)

@@ -6,6 +6,7 @@ import pytest
 import probes
 from probes.series.datasets import LINEAR_HEADS, linear_head_loss
 from probes.series.online import OnlineAutocorrelation, Record
+from probes.series.online.alarms import Alarms
 
 
 def recorded(values, steps=None, resolution=512) -> Record:
@@ -76,6 +77,35 @@ def test_several_values_at_once_are_the_same_as_one_after_the_other(rng, spacing
     assert len(at_once) < 3000  # some are blocks of several
     with pytest.raises(ValueError, match="steps must increase"):
         at_once.extend([3], [1.0])
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64, 1000])
+def test_a_loss_by_the_batch_is_correlated_as_value_by_value(rng, batch):
+    values = rng.standard_normal(1500)
+    values[700] = np.nan
+    one_by_one, at_once = correlated(values), OnlineAutocorrelation()
+    for begin in range(0, 1500, batch):
+        at_once.extend(values[begin : begin + batch].tolist())
+    for name, expected in vars(one_by_one).items():
+        np.testing.assert_array_equal(getattr(at_once, name), expected)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+@pytest.mark.parametrize("climb", [0.0, 0.2, 30.0])
+def test_alarms_by_the_batch_are_those_of_value_by_value(rng, batch, climb):
+    steps = np.arange(2000)
+    values = 2 + np.exp(-steps / 300) + 0.1 * rng.standard_normal(2000) + climb * np.clip((steps - 900) / 50, 0, 1)
+    values[[40, 1500]] = np.nan, np.inf
+    one_by_one, at_once = Alarms(diverges=True), Alarms(diverges=True)
+    expected = [(one_by_one.add(step, value), step) for step, value in enumerate(values.tolist())]
+    raised = []
+    for begin in range(0, 2000, batch):
+        some = slice(begin, begin + batch)
+        raised += at_once.extend(steps[some].tolist(), values[some].tolist())
+    assert raised == [pair for pair in expected if pair[0] is not None]
+    assert {alarm.kind for alarm, _ in raised} == {"not finite", *(["divergence"] if climb == 30.0 else [])}
+    for name in ("_finite", "_low", "_high", "_known_low", "_known_high", "_next", "_quiet_until"):
+        assert getattr(at_once, name) == getattr(one_by_one, name)
 
 
 def test_values_that_are_not_finite_are_counted_and_left_out():

@@ -38,9 +38,10 @@ def whole(tensor: Tensor) -> Tensor:
 
 def gathered(tensor: Tensor) -> Tensor:
     """A tensor where it is; one that is spread over several processes (DTensor) is gathered, by all of them."""
+    if not is_sharded(tensor):
+        return tensor.detach()
     with torch.no_grad():
-        tensor = tensor.detach()
-        return tensor.full_tensor() if is_sharded(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
+        return tensor.detach().full_tensor()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def is_sharded(tensor: Tensor) -> bool:

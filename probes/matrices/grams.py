@@ -70,13 +70,18 @@ def in_blocks(*stacks: Float[Tensor, "n _ _"]) -> Iterator[tuple[slice, list[Ten
     if stacks[0].device.type != "cpu":
         yield slice(0, count), [stack.double() for stack in stacks]
         return
-    largest = max(8 * stack.shape[-1] * stack.shape[-2] for stack in stacks)
-    size = max(1, min(count, _BLOCK_BYTES // largest))
-    space = [_like(stack, size) for stack in stacks]
+    size = block_size(*stacks)
+    space = [room_for(stack, size) for stack in stacks]
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
         filled = rows.stop - rows.start
         yield rows, [_copied(stack[rows], room[:filled]) for room, stack in zip(space, stacks, strict=True)]
+
+
+def block_size(*stacks: Float[Tensor, "n _ _"]) -> int:
+    """How many matrices of each stack are in a block on the CPU; all of them where they are small."""
+    largest = max(8 * stack.shape[-1] * stack.shape[-2] for stack in stacks)
+    return max(1, min(len(stacks[0]), _BLOCK_BYTES // largest))
 
 
 def _copied(block: Float[Tensor, "n i j"], room: Float64[Tensor, "n i j"]) -> Float64[Tensor, "n i j"]:
@@ -87,8 +92,8 @@ def _copied(block: Float[Tensor, "n i j"], room: Float64[Tensor, "n i j"]) -> Fl
     return room
 
 
-def _like(stack: Float[Tensor, "n _ _"], size: int) -> Tensor:
-    """Room for a block, laid out as the stack is: what is stored transposed stays so, which BLAS does not mind."""
+def room_for(stack: Float[Tensor, "n _ _"], size: int) -> Tensor:
+    """Room for a block, as float64, laid out as the stack is: transposed it stays so, which BLAS does not mind."""
     if _is_transposed(stack):
         return torch.empty(size, stack.shape[2], stack.shape[1], dtype=torch.float64).mT
     return torch.empty(size, *stack.shape[1:], dtype=torch.float64)

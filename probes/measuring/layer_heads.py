@@ -86,6 +86,16 @@ class LayerHeads:
                 transposed.__dict__[name] = self.__dict__[name]
         return transposed
 
+    def with_grams(self, grams: Grams, step: int) -> "LayerHeads | None":
+        """Heads of the same layout at another step, of which the Gram matrices are known; None if one is unusable."""
+        is_usable = grams.squared_norm < _LARGE
+        if not bool(is_usable.all()):
+            return None
+        other = object.__new__(LayerHeads)
+        other._matrix, other.grams, other.is_usable = self._matrix, grams, is_usable
+        other.heads, other.shape, other.step, other._moved = self.heads, self.shape, step, None
+        return other
+
     @cached_property
     def singular_values(self) -> Float64[Tensor, "head k"]:
         """Singular values, largest first."""

@@ -1,8 +1,10 @@
 """How much time a monitor may take: it counts what it spends, and does only what it can pay for.
 
-    spent + expected cost <= share x time spent training
+    spent + expected cost + what the end will cost <= share x time spent training
 
 What something costs is the median of the last few times. The first time that is not known, so everything is done once.
+The end is not free: every series is looked at once more and the last weights are measured. That is put aside from the
+beginning, as far as it is known (`reserved`).
 
 There is a floor, because a series with holes as long as itself says nothing: whatever the budget, something is done
 again when the step has grown by a factor (FLOOR, DEAR_FLOOR) since it was done last. So a very small model pays more
@@ -43,6 +45,8 @@ class Budget:
         self.done, self.left_out = Counter[str](), Counter[str]()
         self.last_looks = 0
         """How many series were looked at when all was over, whatever the budget said."""
+        self.reserved = 0.0
+        """Seconds that the end will take."""
         self.total: dict[str, float] = {}
         """Seconds spent on each kind of work."""
         self._lately: dict[str, deque[float]] = {}
@@ -78,7 +82,7 @@ class Budget:
 
         besides is what is sure to be spent as well.
         """
-        after = self.spent + besides + self._cost(kind)
+        after = self.spent + besides + self.cost_of(kind) + self.reserved
         can = self.share == 1 or kind not in self._lately or after <= self.share * self.training
         return self._counted(kind, can or (step is not None and self.is_overdue(kind, step, floor)))
 
@@ -88,10 +92,11 @@ class Budget:
         It may run ahead by what AHEAD updates earn: a little work, most of it at the beginning, is not put off.
         """
         earned = self.share * self.training * (max(updates, AHEAD) / max(updates, 1))
-        can = self.share == 1 or updates < 2 or self.total.get(kind, 0.0) + self._cost(kind) <= earned
+        can = self.share == 1 or updates < 2 or self.total.get(kind, 0.0) + self.cost_of(kind) <= earned
         return self._counted(kind, can or self.is_overdue(kind, step))
 
-    def _cost(self, kind: str) -> float:
+    def cost_of(self, kind: str) -> float:
+        """What this kind of work cost lately, in seconds; 0 where that is not known."""
         return median(self._lately[kind]) if kind in self._lately else 0.0
 
     def _counted(self, kind: str, can: bool) -> bool:
@@ -157,7 +162,7 @@ class Budget:
             count, step = 1, 1
             while step <= steps:
                 count, step = count + 1, max(step + 1, ceil(floor / RATIO * step))
-            seconds += count * self.cost.get(kind, 0.0)
+            seconds += count * self.cost_of(kind)
         return seconds / (steps * seconds_per_step)
 
     def __str__(self) -> str:
@@ -165,7 +170,7 @@ class Budget:
         parts = [
             f"{done} x {kind}"
             + (f" ({self.left_out[kind]} left out)" if self.left_out[kind] else "")
-            + (f", {1e3 * self._cost(kind):.1f} ms each" if kind in self._lately else " by the worker")
+            + (f", {1e3 * self.cost_of(kind):.1f} ms each" if kind in self._lately else " by the worker")
             for kind, done in self.done.items()
         ]
         return f"{100 * self.used:.2f} % of the training time (at most {100 * self.share:g} %): {'; '.join(parts)}"

@@ -31,3 +31,9 @@ def preserving_rng_and_mode(model: object) -> Iterator[None]:
         np.random.set_state(numpy_)  # noqa: NPY002
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
+
+
+def evaluated(evaluate: Evaluation, model: object) -> dict[str, float]:
+    """What an evaluation of the model gives; it leaves nothing behind."""
+    with preserving_rng_and_mode(model):
+        return dict(evaluate())

@@ -21,14 +21,18 @@ class Guard:
         try:
             function(*arguments)
         except Exception as error:
-            if self.failure is None:
-                logger.log(
-                    logging.DEBUG if isinstance(error, ElsewhereError) else logging.WARNING,
-                    "the monitor failed at step %d, and training goes on: %s: %s. Numbers may be missing from here on; "
-                    "call monitor.close() to turn it off. This is said once",
-                    self.step,
-                    type(error).__name__,
-                    error,
-                    exc_info=logger.isEnabledFor(logging.DEBUG),
-                )
-                self.failure = error
+            self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        """Report an error, if it is the first."""
+        if self.failure is None:
+            logger.log(
+                logging.DEBUG if isinstance(error, ElsewhereError) else logging.WARNING,
+                "the monitor failed at step %d, and training goes on: %s: %s. Numbers may be missing from here on; "
+                "call monitor.close() to turn it off. This is said once",
+                self.step,
+                type(error).__name__,
+                error,
+                exc_info=logger.isEnabledFor(logging.DEBUG) and error,
+            )
+            self.failure = error

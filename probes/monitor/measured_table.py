@@ -17,12 +17,14 @@ class MeasuredTable:
 
     def __init__(self) -> None:
         self._found: deque[CheckpointValues] = deque()
+        self._rows = 0
 
     def add(self, found: CheckpointValues) -> None:
         """One more measurement."""
         self._found.append(found)
-        while len(self._found) > 1 and sum(len(one.values) for one in self._found) > KEPT_ROWS:
-            self._found.popleft()
+        self._rows += len(found.values)
+        while len(self._found) > 1 and self._rows > KEPT_ROWS:
+            self._rows -= len(self._found.popleft().values)
 
     def __len__(self) -> int:
         """How many are kept."""
@@ -35,6 +37,7 @@ class MeasuredTable:
     def replace(self, found: Iterable[CheckpointValues]) -> None:
         """Keep these instead."""
         self._found = deque(found)
+        self._rows = sum(len(one.values) for one in self._found)
 
     def table(self, measurement: LiveMeasurement) -> pd.DataFrame:
         """All of them, as `measure` gives them."""

@@ -5,7 +5,7 @@ Of a sharded model all ranks gather what is handed over, and the worker of the f
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from probes.monitor.background import Answer, Background, DiedError
 from probes.monitor.budget import FLOOR, NO_FLOOR, Budget
@@ -47,6 +47,7 @@ class Measuring:
             if step > 0:
                 self.background.forget(RESUMED)
         else:
+            self.measurement.warm_up()
             self._warm_up(step)
 
     @property
@@ -79,7 +80,7 @@ class Measuring:
             with self.budget.spending(HAND_OVER, step):
                 self._hand_over(step)
             return
-        besides = self.budget.cost.get(MEASUREMENT, 0.0)
+        besides = self.budget.cost_of(MEASUREMENT)
         only = None if all_probes or not self.measurement.cost else self.costs.chosen(step, besides)
         began, began_cpu = self.budget.clock(), time.thread_time()
         with self.budget.spending():
@@ -89,6 +90,14 @@ class Measuring:
         dear = self.costs.note(step, cost, only, seconds / cpu) if cost else 0.0
         self.budget.note(MEASUREMENT, max(seconds - dear, 0.0), step)
         yield Measured(step, 0, found, failure, 0.0)
+
+    def reserve(self, detectors: Iterable[Detector]) -> None:
+        """Put aside what the end will cost: a last look at each of these, and a measurement; nothing where a worker is.
+
+        Of a run that goes on, no series stays short.
+        """
+        kinds = [] if self.background else [MEASUREMENT, *(LOOK for _ in detectors)]
+        self.budget.reserved = sum(map(self.budget.cost_of, kinds))
 
     def looks_here(self, step: int, name: str, detector: Detector, *, last: bool = False) -> bool:
         """Whether a series is to be looked at here and now: there is time or it is the last, and no worker to do it.

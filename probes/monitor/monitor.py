@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from torch import Tensor
@@ -30,7 +29,7 @@ from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.background import Answer
 from probes.monitor.budget import Budget
 from probes.monitor.distributed import ProcessGroup, SingleProcess, is_bystander
-from probes.monitor.evaluation import Evaluation, preserving_rng_and_mode
+from probes.monitor.evaluation import Evaluation, evaluated
 from probes.monitor.guard import Guard
 from probes.monitor.guarded_sinks import GuardedSinks
 from probes.monitor.home import Home
@@ -43,16 +42,13 @@ from probes.monitor.readings import Readings
 from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.sinks import Sinks, checked_sinks, made_sinks
 from probes.monitor.spending_notes import UPDATES_TO_KNOW, say_what_the_least_costs, sum_up
-from probes.monitor.steps import StepNumber, Steps
+from probes.monitor.steps import LOOK_RATIO, StepNumber, Steps
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.monitor.worker import Measured
 from probes.series.online import Event
 from probes.series.online.state import apply_look
 
 logger = logging.getLogger("probes.monitor")
-
-LOOK_RATIO = 1.1
-"""Steps of looks for transitions grow by it; see `Steps`."""
 
 
 class Monitor(Readings):
@@ -166,9 +162,12 @@ class Monitor(Readings):
         step is the number of updates made so far; without it calls are counted. What has no name is taken for it if it
         is a whole number; else it is said that scalars have names, once, and nothing is raised.
         """
-        is_quiet = not unnamed and self._quiet.takes(self.done + 1 if step is None else step, scalars)
-        self.done = self._guarded.step = self._number.of(step, self.done + 1, unnamed)
-        if is_quiet or not self.is_active:
+        number = self.done + 1 if step is None else step
+        if not unnamed and self._quiet.takes(number, scalars):
+            self.done = number
+            return
+        self.done = self._number.of(step, self.done + 1, unnamed)
+        if not self.is_active:
             return
         with self._working():
             if scalars:
@@ -190,6 +189,7 @@ class Monitor(Readings):
         """
         if not self.is_active:
             return
+        self._guarded.step = self.done
         with self.budget.spending():
             self._guarded(self._scalars.flush)
             if self.measured != self.done:
@@ -233,6 +233,7 @@ class Monitor(Readings):
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Counts the time; a process that is told to end meanwhile does so afterwards."""
+        self._guarded.step = self.done
         with self.budget.spending():
             yield
         if not self.is_busy:
@@ -242,9 +243,7 @@ class Monitor(Readings):
         """The monitor itself, which measured the first weights when it was made."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         """Close; where training went wrong on one rank, without the others, which may not know it."""
         if error is None or self.processes.count == 1:
             self.close()
@@ -310,8 +309,10 @@ class Monitor(Readings):
 
     def _found(self, step: int, last: bool) -> list[Event]:
         """What is new in the series that there is time to look at (the last time, in all); a worker says so later."""
-        self._guarded(self._scalars.flush)
+        if last or self.tracked.will_be_ready(len(self._scalars.buffer)):
+            self._guarded(self._scalars.flush)
         found = self.tracked.take_alarms()
+        self._measuring.reserve(self.tracked.detectors.values())
         for name, detector in self.tracked.ready(last=last).items():
             if self._measuring.looks_here(step, name, detector, last=last):
                 with self.budget.spending(look_kind(detector), step):
@@ -344,7 +345,5 @@ class Monitor(Readings):
                 self._guarded(self._evaluate, self.evaluate)
 
     def _evaluate(self, evaluate: Evaluation) -> None:
-        """Record what the user's evaluation gives, of the weights as they are now."""
-        with preserving_rng_and_mode(self.weights.model):
-            scalars = dict(evaluate())
-        self._scalars.add(self.done, scalars)
+        """Record what the user's evaluation gives."""
+        self._scalars.add(self.done, evaluated(evaluate, self.weights.model))

@@ -47,7 +47,7 @@ class ProbeCosts:
             kind = self.kind(group)
             if affords(self.budget, kind, step, DEAR_FLOOR, besides=besides):
                 found.update(self._groups[group])
-                besides += self.budget.cost.get(kind, 0.0)
+                besides += self.budget.cost_of(kind)
         return found
 
     def note(self, step: int, cost: Mapping[str, float], measured: set[str] | None, per_second: float) -> float:
@@ -74,10 +74,9 @@ class ProbeCosts:
 
     def _extra(self) -> Iterator[str]:
         """The other groups, the cheapest first."""
-        costs = self.budget.cost
         return iter(
             sorted(
                 (group for group in self._groups if group != self.base),
-                key=lambda group: costs.get(self.kind(group), 0.0) / len(self._groups[group]),
+                key=lambda group: self.budget.cost_of(self.kind(group)) / len(self._groups[group]),
             )
         )

@@ -7,18 +7,23 @@ which step something will be due again; up to there a step is a line in a buffer
 
 from collections.abc import Mapping
 from math import ceil
+from time import monotonic
 from typing import Any
 
 from torch import Tensor
 
+from checkpoints.files.in_memory import is_sharded
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
 from probes.monitor.measuring import Measuring
-from probes.monitor.scalar_log import ScalarLog
+from probes.monitor.scalar_log import SECONDS, ScalarLog
 from probes.monitor.steps import Steps
 
-_POLL = 8
-"""Updates between two questions to a worker that has something to answer."""
+_POLL, _POLL_SHARE = 8, 64
+"""Updates between two questions to a worker that has something to answer: so many, or this part of all, if more."""
+
+_TIMED = 16
+"""One quiet step in so many is timed, and stands for all: a clock costs as much as the rest of such a step."""
 
 
 class QuietSteps:
@@ -37,17 +42,38 @@ class QuietSteps:
         if self._checkpoints:
             due = min(due, self._checkpoints.next_due)
         if measuring.is_waiting:
-            due = min(due, step + _POLL)
+            due = min(due, step + max(_POLL, step // _POLL_SHARE))
         self.until = ceil(min(due, step + 1e9))
 
     def takes(self, step: Any, scalars: Mapping[str, float | Tensor]) -> bool:
-        """Keep the scalars of an update before `until`; False where that is not all there is to do."""
-        if type(step) is not int or not 0 < step < self.until:
+        """Keep the scalars of an update before `until`; False where that is not all there is to do.
+
+        All of it stands here, however long: every call and every object more is one that has left the cache.
+        """
+        log = self._log
+        if type(step) is not int or not 0 < step < self.until or len(log.buffer) >= log.room - 1:
             return False
-        began = self._budget.clock()
-        try:
-            return self._log.hold(step - 1, scalars)
-        except Exception:
-            return False  # where it is guarded, and said, it fails again
-        finally:
-            self._budget.spent += self._budget.clock() - began
+        began = self._budget.clock() if step % _TIMED == 0 else None
+        if monotonic() - log.since > SECONDS:
+            return False
+        for value in scalars.values():
+            if type(value) is not float:
+                now = _as_they_are(scalars)
+                break
+        else:
+            now = scalars
+        if now is not None:
+            log.buffer.append((step - 1, now))
+        if began is not None:
+            self._budget.spent += _TIMED * (self._budget.clock() - began)
+        return now is not None
+
+
+def _as_they_are(scalars: Mapping[str, float | Tensor]) -> dict[str, float | Tensor] | None:
+    """Copies of what may change before it is read; None where something is spread over processes, or is no scalar."""
+    try:
+        if any(is_sharded(value) for value in scalars.values() if isinstance(value, Tensor)):
+            return None
+        return {name: one.detach().clone() if isinstance(one, Tensor) else one for name, one in scalars.items()}
+    except Exception:
+        return None  # where it is guarded, and said, it fails again

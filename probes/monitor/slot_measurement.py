@@ -6,7 +6,7 @@ the measurement before are still there, with all that was computed of them.
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -18,9 +18,9 @@ from probes.circuits import BuiltCircuit, FromDescription, Matrix, read_layer
 from probes.matrices.factored import Factored, factors
 from probes.measuring.catalogue import Probe
 from probes.measuring.checkpoint import UNREADABLE, LayerCircuits, by_shape, numbers_of, one_thread
-from probes.measuring.layer_heads import LayerHeads
 from probes.measuring.plan import Place, Plan
 from probes.measuring.rows import CheckpointValues
+from probes.monitor.slot_heads import SlotHeads
 from probes.monitor.spectral_numbers import spectral_numbers
 from probes.monitor.weight_slots import WeightSlots
 
@@ -28,7 +28,7 @@ PREVIOUS = "@previous"
 NO_PREVIOUS = "no measurement before this one"
 LEFT_OUT = "left out at this step, to stay within the budget"
 
-Matrices = list[tuple[tuple[Place, ...], list[Matrix]]]
+Matrices = list[tuple[tuple[Place, ...], SlotHeads]]
 
 
 class SlotMeasurement:
@@ -70,7 +70,7 @@ class SlotMeasurement:
         current: list[LayerCircuits] = []
         cost = dict.fromkeys((probe.name for probe in plan.probes), 0.0)
         for number, layers in enumerate(plan.batches):
-            heads = {names: LayerHeads(*alike, step=step) for names, alike in self._read(slot, layers)}
+            heads = {names: alike.read(step) for names, alike in self._read(slot, layers)}
             before = self.why_no_previous if self._previous is None else self._previous[number]
             chosen = [probe for probe in plan.probes if only is None or probe.name in only]
             at_once = self._at_once(heads, chosen, values, cost)
@@ -125,8 +125,9 @@ class SlotMeasurement:
         for layer in layers:
             wanted = {name: one for name, one in self.plan.circuits.items() if (name, layer) in self.plan.heads}
             matrices |= {(name, layer): matrix for name, matrix in read_layer(wanted, checkpoint, layer).items()}
-        found = list(by_shape(matrices).items())
-        if self._is_cut_out and all(map(self.slots.holds, _parts(found))):
+        alike = by_shape(matrices)
+        found = [(names, SlotHeads(some)) for names, some in alike.items()]
+        if self._is_cut_out and all(map(self.slots.holds, _parts(alike.values()))):
             self._matrices[slot, layers] = found  # what was computed from the weights is computed again
         return found
 
@@ -137,8 +138,8 @@ class SlotMeasurement:
         return all(isinstance(build, FromDescription) for build in built)
 
 
-def _parts(found: Matrices) -> Iterator[Tensor]:
+def _parts(found: Iterable[list[Matrix]]) -> Iterator[Tensor]:
     """All tensors that matrices consist of."""
-    for _, alike in found:
+    for alike in found:
         for matrix in alike:
             yield from factors(matrix) if isinstance(matrix, Factored) else (matrix,)

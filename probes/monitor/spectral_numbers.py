@@ -7,7 +7,7 @@ nothing is returned, and each probe is asked by itself: it has the reasons.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -26,14 +26,31 @@ def spectral_numbers(heads: LayerHeads, probes: Sequence[Probe]) -> dict[str, np
     values = heads.singular_values
     if not bool(torch.isfinite(values).all()) or not bool((heads.rank == values.shape[-1]).all()):
         return {}
-    largest = values.amax(-1, keepdim=True)
-    found = {name: formula(values, values / largest) for name, formula in formulas.items()}
+    spectrum = _Spectrum(values)
+    found = {name: formula(spectrum) for name, formula in formulas.items()}
     numbers = {name: one.numpy().reshape(len(heads), -1) for name, one in found.items() if one is not None}
     return {name: one for name, one in numbers.items() if np.isfinite(one).all()}
 
 
-_Formula = Callable[[Tensor, Tensor], Tensor | None]
-"""Of singular values [head, k] and of the same over the largest."""
+class _Spectrum:
+    """Singular values [head, k], the same over the largest, and what several formulas need of these."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+        self.scaled = values / values.amax(-1, keepdim=True)
+
+    @cached_property
+    def entropy_rank(self) -> Tensor:
+        """The effective rank of all of them."""
+        return _entropy_rank(self.scaled)
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """The sum of the squares, over that of the largest."""
+        return self.scaled.square().sum(-1)
+
+
+_Formula = Callable[[_Spectrum], Tensor | None]
 
 
 def _formula(probe: Probe) -> _Formula | None:
@@ -50,21 +67,18 @@ def _entropy_rank(scaled: Tensor) -> Tensor:
     return torch.exp(-torch.special.xlogy(p, p).sum(-1))
 
 
-def _participation_ratio(scaled: Tensor) -> Tensor:
-    return scaled.square().sum(-1).square() / scaled.pow(4).sum(-1)
-
-
-def _marginalized(values: Tensor, scaled: Tensor, *, removed: int) -> Tensor | None:
+def _marginalized(spectrum: _Spectrum, *, removed: int) -> Tensor | None:
     """The effective rank of what is left without the k largest, k = 0 .. removed; None where nothing is left."""
+    values = spectrum.values
     if removed >= values.shape[-1]:
         return None
-    parts = [scaled, *(values[..., k:] / values[..., k : k + 1] for k in range(1, removed + 1))]
-    return torch.stack([_entropy_rank(part) for part in parts], dim=-1)
+    rest = (values[..., k:] / values[..., k : k + 1] for k in range(1, removed + 1))
+    return torch.stack([spectrum.entropy_rank, *map(_entropy_rank, rest)], dim=-1)
 
 
 _FORMULAS: dict[str, _Formula] = {
-    "norm": lambda values, _: values.norm(dim=-1),
-    "effective_rank": lambda _, scaled: _entropy_rank(scaled),
-    "stable_rank": lambda _, scaled: scaled.square().sum(-1),
-    "participation_ratio": lambda _, scaled: _participation_ratio(scaled),
+    "norm": lambda spectrum: spectrum.values.norm(dim=-1),
+    "effective_rank": lambda spectrum: spectrum.entropy_rank,
+    "stable_rank": lambda spectrum: spectrum.squares,
+    "participation_ratio": lambda spectrum: spectrum.squares.square() / spectrum.scaled.pow(4).sum(-1),
 }

@@ -31,14 +31,14 @@ def say_what_the_least_costs(budget: Budget, kind: str, floors: Mapping[str, flo
     """To be called after `UPDATES_TO_KNOW` updates; floors are those of all that is measured."""
     seconds = budget.training / UPDATES_TO_KNOW
     share = budget.floor_share(floors, seconds)
-    dear = [f"{one} {1e3 * budget.cost.get(one, 0.0):.1f} ms more" for one in floors if one != kind]
+    dear = [f"{one} {1e3 * budget.cost_of(one):.1f} ms more" for one in floors if one != kind]
     logger.log(
         logging.WARNING if share > budget.share else logging.INFO,
         "an update takes %.1f ms and a %s %.1f ms%s: at least one per factor %g in steps takes about %.1g %% of the "
         "first 1000 updates of this model, and less later; up to %g %% is used for more of them",
         1e3 * seconds,
         kind,
-        1e3 * budget.cost.get(kind, 0.0),
+        1e3 * budget.cost_of(kind),
         f" (a {', a '.join(dear)}, once per factor {DEAR_FLOOR:g})" if dear else "",
         FLOOR,
         100 * share,

@@ -11,6 +11,9 @@ from checkpoints.layout import MOST_STEPS
 
 logger = logging.getLogger("probes.monitor")
 
+LOOK_RATIO = 1.1
+"""Steps of looks for transitions grow by it."""
+
 
 class StepNumber:
     """Reads the number of updates from what a training loop hands over, which may be anything; it never raises."""

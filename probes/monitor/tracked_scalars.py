@@ -35,20 +35,23 @@ class TrackedScalars:
 
     def add(self, step: int, scalars: Mapping[str, float], *, are_probes: bool = False) -> None:
         """Scalars of the weights after `step` updates, or means of probes over all heads."""
-        self.extend([step], {name: [value] for name, value in scalars.items()}, are_probes=are_probes)
-
-    def extend(self, steps: Sequence[int], scalars: Mapping[str, Sequence[float]], *, are_probes: bool = False) -> None:
-        """Scalars of several steps, by name one value at each."""
-        for name, values in scalars.items():
-            if name not in self.records:
-                self._begin(name, are_probes)
-            if name in self.detectors:
-                self._alarms += self.detectors[name].extend(steps, values)
-                self.autocorrelations[name].extend(values)
+        for name, value in scalars.items():
+            if are_probes and name in self.records and name not in self.detectors:
+                self.records[name].add(step, value)
             else:
-                self.records[name].extend(steps, values)
-        if self._undecided and not are_probes:
-            self._decide()
+                self.extend(name, [step], [value], is_probe=are_probes)
+        if not are_probes:
+            self.decide()
+
+    def extend(self, name: str, steps: Sequence[int], values: Sequence[float], *, is_probe: bool = False) -> None:
+        """One scalar at several steps; to be followed by `decide`."""
+        if name not in self.records:
+            self._begin(name, is_probe)
+        if name in self.detectors:
+            self._alarms += self.detectors[name].extend(steps, values)
+            self.autocorrelations[name].extend(values)
+        else:
+            self.records[name].extend(steps, values)
 
     @property
     def has_alarms(self) -> bool:
@@ -86,6 +89,10 @@ class TrackedScalars:
         """
         ready = [(name, one) for name, one in self.detectors.items() if (one.has_news if last else one.is_ready)]
         return dict(sorted(ready, key=lambda pair: pair[1].looks))
+
+    def will_be_ready(self, more: int) -> bool:
+        """Whether there is one to look at once every series has so many more values."""
+        return any(one.is_ready_with(more) for one in self.detectors.values())
 
     def tell(self) -> None:
         """Say what is watched and what is not, as far as it was not said before."""
@@ -147,8 +154,10 @@ class TrackedScalars:
             online.add(value)
         self.detectors[name], self.autocorrelations[name], self.records[name] = detector, online, detector.record
 
-    def _decide(self) -> None:
+    def decide(self) -> None:
         """Of scalars whose names say nothing, watch those that vary like a loss, unless one is called so."""
+        if not self._undecided:
+            return
         if self.detectors:
             self._undecided.clear()
             return

@@ -19,9 +19,9 @@ from probes.monitor.budget import Budget
 from probes.monitor.distributed import ProcessGroup, SingleProcess
 from probes.monitor.live_measure import live_probes
 from probes.monitor.live_weights import Model
-from probes.monitor.monitor import LOOK_RATIO, Monitor
+from probes.monitor.monitor import Monitor
 from probes.monitor.sinks import checked_sinks
-from probes.monitor.steps import Steps
+from probes.monitor.steps import LOOK_RATIO, Steps
 from probes.series.online import BY_BLOCKS, FEWEST_ENTRIES, SHORT_RATIO, Detector
 
 logger = logging.getLogger("probes.monitor")

@@ -12,9 +12,11 @@ finite is 0, that of a divergence NaN. How often they are raised where nothing h
 """
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from probes.series.online.record import LARGEST
+from probes.series.online.record import LARGEST, are_finite
 
 IN_A_ROW = 5
 _KNOWN = 100  # finite values before there is a range to leave
@@ -55,10 +57,36 @@ class Alarms:
             self._known_low, self._known_high, self._next = self._low, self._high, _AGO * step
         return found
 
+    def extend(self, steps: Sequence[float], values: Sequence[float]) -> list[tuple[Alarm, float]]:
+        """Judge several, one after the other: what is raised, and at which of the steps."""
+        if not values:
+            return []
+        if not are_finite(values) or (self.diverges and not self._has_diverged and max(values) > self._most):
+            raised = [(self.add(step, value), step) for step, value in zip(steps, values, strict=True)]
+            return [(alarm, step) for alarm, step in raised if alarm is not None]
+        self._finite += len(values)  # all of them within what is known, which only grows
+        self._above.clear()
+        begin = 0
+        while begin < len(values):
+            end = bisect_left(steps, self._next, begin) + 1  # where the range is taken anew
+            some = values[begin:end]
+            self._low, self._high = min(self._low, *some), max(self._high, *some)
+            if end <= len(values):
+                self._known_low, self._known_high, self._next = self._low, self._high, _AGO * steps[end - 1]
+            begin = end
+        return []
+
+    @property
+    def _most(self) -> float:
+        """What lies above this leaves the range; as long as nothing is known of it, nothing does."""
+        if self._finite < _KNOWN:
+            return -math.inf
+        span, top = self._known_high - self._known_low, self._known_high
+        return max(top + span, top + _HIGHER * abs(top))
+
     def _diverged(self, step: float, value: float) -> Alarm | None:
         """A divergence, if this is the last of enough values in a row."""
-        span, top = self._known_high - self._known_low, self._known_high
-        if self._finite <= _KNOWN or not value > max(top + span, top + _HIGHER * abs(top)):
+        if self._finite <= _KNOWN or not value > self._most:
             self._above.clear()
             return None
         self._above.append(step)

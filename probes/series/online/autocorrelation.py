@@ -15,7 +15,7 @@ little against the smoothing of the curvature; the newest values, fewer than a b
 the end, the mean over the last hundredth, begins and stops at a block, 1/32 of that hundredth at most.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from jaxtyping import Float64
 
 from probes.series.checks import require_scalar
 from probes.series.derivatives import curvature
-from probes.series.online.record import LARGEST
+from probes.series.online.record import LARGEST, are_finite
 
 Lags = Float64[np.ndarray, " lags"]
 
@@ -61,10 +61,19 @@ class OnlineAutocorrelation:
         if len(self._waiting) >= _BATCH:
             self._take_in()
 
-    def extend(self, values: Iterable[float]) -> None:
+    def extend(self, values: Sequence[float]) -> None:
         """Several more, one after the other."""
-        for value in values:
-            self.add(value)
+        if not len(values) or not are_finite(values):
+            for value in values:
+                self.add(value)
+            return
+        begin = 0
+        while begin < len(values):
+            end = begin + _BATCH - len(self._waiting)
+            self._waiting += values[begin:end]
+            begin = end
+            if len(self._waiting) >= _BATCH:
+                self._take_in()
 
     def __len__(self) -> int:
         return int(self._count[0]) + len(self._waiting)

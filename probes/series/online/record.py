@@ -12,7 +12,9 @@ its neighbours; the price is that the record ends up to t / resolution before th
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import frexp, inf
+from itertools import repeat
+from math import frexp, inf, isnan
+from operator import sub
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -56,6 +58,12 @@ class Record:
 
     def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
         """Take in several, one after the other."""
+        if self._takes_each(steps) and are_finite(values):
+            self._steps.extend(steps)
+            self._values.extend(values)
+            self._counts.extend(repeat(1, len(steps)))
+            self._last = self._closed_at = steps[-1]
+            return
         for step, value in zip(steps, values, strict=True):
             if self._length > 1 or not (step > self._last and -LARGEST <= value <= LARGEST):
                 self.add(step, value)
@@ -112,6 +120,14 @@ class Record:
         size = np.add.reduceat(counts, starts)
         return np.add.reduceat(counts * steps, starts) / size, np.add.reduceat(counts * values, starts) / size
 
+    def _takes_each(self, steps: Sequence[float]) -> bool:
+        """Whether each of these steps follows the one before and is to be a block of its own, as most are."""
+        if self._length > 1 or not len(steps) or self._closed_at != self._last:
+            return False
+        apart = steps[0] - self._last, *map(sub, steps[1:], steps)
+        least = min(apart)
+        return least > 0 and steps[-1] < 2 * self.resolution * least
+
     def _close(self) -> None:
         self._steps.append(self._step_sum / self._count)
         self._values.append(self._value_sum / self._count)
@@ -120,6 +136,11 @@ class Record:
         spacing = (self._last - self._closed_at) / self._count
         self._length = _power_of_two(self._last / (self.resolution * spacing))
         self._closed_at, self._count, self._step_sum, self._value_sum = self._last, 0, 0.0, 0.0
+
+
+def are_finite(values: Sequence[float]) -> bool:
+    """Whether all of them are, and none is beyond LARGEST; NaN is seen in the sum alone."""
+    return min(values) >= -LARGEST and max(values) <= LARGEST and not isnan(sum(values))
 
 
 def _power_of_two(most: float) -> int:
