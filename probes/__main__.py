@@ -3,7 +3,7 @@
 What a command needs is imported when it runs: help, `list` and a misspelt command answer without torch.
 """
 
-import probes.interrupted  # noqa: F401 (before what takes long)
+from probes.interrupted import say_stopped  # noqa: F401 (before what takes long to import)
 
 # isort: split
 import shlex

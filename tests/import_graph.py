@@ -30,6 +30,7 @@ ROOMS = (
     "watch",
     "plot",
     "reporting",
+    "interrupted",
     "opening",
     "__main__",
 )

@@ -24,4 +24,4 @@ def test_the_command_line_installs_it_before_what_takes_long():
     assert source is not None
     with open(source) as file:
         imports = [line for line in file if line.startswith(("import ", "from "))]
-    assert imports[0].startswith("import probes.interrupted")
+    assert imports[0].startswith("from probes.interrupted import")
