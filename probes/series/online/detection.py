@@ -39,11 +39,11 @@ Measured by `python -m benchmarks.online --seeds judging --runs 30`, on seeds us
 
 So the level is kept: 3 of 810. Before changes in few values were judged by the noise around them (`local_noise.py`) it
 was 11 of 810 on the tuning seeds and 15 on others: noise in proportion, and random walks seen at log-spaced steps. With
-fewer than 40 entries nothing is looked for. Delays, measured on other seeds before that:
+fewer than 40 entries nothing is looked for. Delays on the same seeds:
 
-    a fall or a rise by 1, noise .02, at 60 to 2000     all announced, after .25 of the step, nine in ten within .36
-    a fall, every tenth step                            28 of 30, after .65 of the step, nine in ten within 4.6
-    NaN; a loss that explodes                           all announced: after .001 and .02 of the step
+    a fall or a rise by 1, noise .02, at 60 to 2000     all announced, after .25 to .29 of the step, nine in ten by .43
+    a fall, every tenth step                            30 of 30, after .53 of the step, nine in ten within 3
+    NaN; a loss that explodes                           all announced: after .001 and .03 of the step
 """
 
 from collections.abc import Sequence
