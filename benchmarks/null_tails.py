@@ -1,15 +1,20 @@
-"""Draw how large the likelihood ratio of a short record gets where nothing happens: the table of `null_tails.py`.
+"""Draw how large the likelihood ratio gets where nothing happens.
 
-`python -m benchmarks.null_tails` takes about ten minutes of one core. It prints start and scale of the heaviest
-of three schedules; neighbours agree to within the error of eighty draws, and are smoothed by hand in the table.
+`python -m benchmarks.null_tails` draws the table of `null_tails.py`, for short records, in about ten minutes of one
+core. It prints start and scale of the heaviest of three schedules; neighbours agree to within the error of eighty
+draws, and are smoothed by hand in the table. `python -m benchmarks.null_tails bins` prints both for long records in
+bins, by the mean correlation of neighbouring bins, on which `TAIL_START` and its like in `bin_constants.py` rest.
 """
+
+import sys
 
 import numpy as np
 
+from probes.series.transitions.bins import BinnedRecord, grid_for, law_of_bins
+from probes.series.transitions.laws import coloured
 from probes.series.transitions.likelihood import change_statistic
-from probes.series.transitions.models import Fits
+from probes.series.transitions.models import fits_for
 from probes.series.transitions.null_tails import COUNTS, RHOS
-from probes.series.transitions.shapes import coloured
 
 DRAWS = 80
 
@@ -24,11 +29,37 @@ def schedules(n: int) -> list[np.ndarray]:
 
 def drawn_tail(steps: np.ndarray, rho: float, *, is_told: bool) -> tuple[float, float]:
     """Start and scale of the exponential that the largest tenth of the draws follows."""
-    fits, rng = Fits(steps, rho if is_told else None), np.random.default_rng([77, len(steps)])
+    fits, rng = fits_for(steps, rho if is_told else None), np.random.default_rng([77, len(steps)])
     records = coloured(rho, rng.standard_normal((len(steps), DRAWS))).T
     top = np.sort([change_statistic(fits, record / np.ptp(record)) for record in records])
     top = top[-len(top) // 10 :]
     return float(top[0]), float((top - top[0]).mean())
+
+
+def bin_schedules() -> dict[str, np.ndarray]:
+    """Even and log-spaced, 300 to 20,000 values."""
+    found = {f"{n} even": np.arange(1.0, n + 1) for n in (300, 1000, 3000, 20_000)}
+    return found | {f"{n} log-spaced": np.geomspace(1, 100 * n, n) for n in (300, 1000)}
+
+
+def run_bins() -> None:
+    """Print start and scale for laws from white noise to a random walk under white noise."""
+    laws = ((1, 1.0), (2, 0.0), (5, 0.0), (10, 0.0), (20, 0.0), (50, 0.3), (100, 0.0), (300, 0.9), (1000, 0.3))
+    for memory, white in laws:
+        rho = 1 - 1 / memory
+        for name, steps in bin_schedules().items():
+            rng, n = np.random.default_rng([78, memory, len(steps)]), len(steps)
+            if memory > n:
+                continue
+            slow = np.sqrt((1 - white) * (1 - rho**2)) * coloured(rho, rng.standard_normal((n, DRAWS)))
+            records = (slow + np.sqrt(white) * rng.standard_normal((n, DRAWS))).T
+            top = np.sort([BinnedRecord(record, steps).test([]).statistic for record in records])[-DRAWS // 10 :]
+            _, correlation, _ = law_of_bins(grid_for(steps).count, rho, white)
+            print(
+                f"memory {memory:5d}, white {white:.2f}, {name:16s} correlation {correlation:.2f}: "
+                f"start {top[0]:5.1f}, scale {(top - top[0]).mean():.1f}",
+                flush=True,
+            )
 
 
 def run() -> None:
@@ -45,4 +76,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    run()
+    (run_bins if sys.argv[1:] == ["bins"] else run)()

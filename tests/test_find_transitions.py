@@ -13,9 +13,9 @@ from scipy.stats import binom
 import probes
 from probes.series.datasets import LINEAR_HEADS, NULLS, linear_head_loss, null
 from probes.series.transitions.find import scaled_sums
+from probes.series.transitions.laws import coloured
 from probes.series.transitions.likelihood import likelihood_ratio_test
 from probes.series.transitions.settling import find_settling
-from probes.series.transitions.shapes import coloured
 from probes.series.transitions.transition import Transition
 
 

@@ -28,12 +28,22 @@ def hinges(at: np.ndarray, values: np.ndarray) -> Columns:
     return np.maximum(t[values] - t[:, None], 0) / t[values]
 
 
-def decay_columns(at: np.ndarray) -> Columns:
-    """Decaying exponentials, a factor DECAY_RATIO apart, from the first gap to most of the record."""
+def decay_columns(at: np.ndarray, warm_up: float = 0.0) -> Columns:
+    """Decaying exponentials, a factor DECAY_RATIO apart, from the first gap to most of the record.
+
+    And, in the first warm_up of it, decays of t^2: what decays while the learning rate still grows.
+    """
     t = (at - at[0]) / (at[-1] - at[0])
     shortest = max(short_constants.FASTEST_DECAY, float(t[1]))
-    count = int(np.ceil(np.log(short_constants.SLOWEST_DECAY / shortest) / np.log(short_constants.DECAY_RATIO))) + 1
-    return np.exp(-t[:, None] / np.geomspace(shortest, short_constants.SLOWEST_DECAY, count))
+    decays = np.exp(-t[:, None] / _scales(shortest, short_constants.SLOWEST_DECAY))
+    if warm_up <= shortest:
+        return decays
+    return np.hstack([decays, np.exp(-((t[:, None] / _scales(shortest, warm_up)) ** 2))])
+
+
+def _scales(shortest: float, longest: float) -> np.ndarray:
+    count = int(np.ceil(np.log(longest / shortest) / np.log(short_constants.DECAY_RATIO))) + 1
+    return np.geomspace(shortest, longest, count)
 
 
 @dataclass(frozen=True)

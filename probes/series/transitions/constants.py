@@ -55,6 +55,14 @@ BACK_BLOCK, BACK_WITHIN = 2.0, 0.5
 """A cliff after which the series is back (to within RETURN_ALLOWED of its height) within half of its step is a dip, or
 a spike; means over two of its widths say so. Judgement: a loss that rises for longer than that has risen."""
 
+SHARP_END = 0.1
+"""Width of a step over that of a dip, whose way back it is. Judgement: a decay that ends in a jump is no dip."""
+
+RECOVERY, RECOVERY_REACH, RECOVERY_SPACING, RECOVERY_WIDTHS = 0.3, 300.0, 0.1, 5.9
+"""A fall is the end of a spike if the series rose by .3 of its height or more since a 300th of its step, and half
+of that rise is no longer before half of the fall than the fall takes, 5.9 widths from a twentieth to nineteen of them;
+means over .1 in ln t say so. Judgement: what stays up for longer than it takes to fall has a level of its own."""
+
 ABRUPT, ABRUPT_OVER_USUAL = 0.3, 5.0
 """A learning rate changes abruptly where its logarithm changes by so much between two entries, and by so many times the
 median of the changes around it. Judgement: a step decay is ln 2 or more, a fast cosine or warm-up is smooth."""

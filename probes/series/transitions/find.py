@@ -13,7 +13,7 @@ from probes.series.transitions import constants, short_constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.interventions import Interventions, intervention_steps
 from probes.series.transitions.noise import measure_noise
-from probes.series.transitions.search import search_blocks
+from probes.series.transitions.search import search_long
 from probes.series.transitions.searched import Stretches, searched_by_blocks, warn_if_little
 from probes.series.transitions.searched_values import searched_by_values
 from probes.series.transitions.settling import find_settling
@@ -54,7 +54,8 @@ def find_transitions(
 
     Up to 250 values are tested one by one against mixtures of decays, smooth drift and AR(1) noise, whose
     autocorrelation from one value to the next may be told if it is known from elsewhere (pooled over the heads of a
-    run, say), which buys power; longer series by means over blocks, with the noise measured at every scale.
+    run, say), which buys power. Longer series are tested by means over blocks, with the noise measured at every scale,
+    and by means over bins, with curve, change and noise of any memory fitted together.
 
     Half-drop + 1.1 width is the time t* at which the amplitude behind a squared loss is half grown. steps are counted
     from the start of training: the scales looked at grow in proportion to the step.
@@ -82,8 +83,8 @@ def find_transitions(
         rows, rest = search_values(series, at, alpha, autocorrelation)
         searched = searched_by_values(at, rest, alpha, autocorrelation)
     else:
-        rows = search_blocks(sums, alpha)
-        searched = searched_by_blocks(sums, alpha / constants.TESTS)
+        rows = search_long(calm, at, sums, alpha)
+        searched = searched_by_blocks(sums, alpha / (2 * constants.TESTS))
     warn_if_little(searched, at, stacklevel=3)
     last = max(rows, key=lambda row: row.step, default=None)
     settled = find_settling(sums, last) if last and last.kind in ("cliff", "dip") else None

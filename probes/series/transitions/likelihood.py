@@ -27,6 +27,7 @@ from jaxtyping import Float64
 
 from probes.series.transitions import constants, short_constants
 from probes.series.transitions.baselines import Columns
+from probes.series.transitions.laws import Law
 from probes.series.transitions.models import Fits, Model, fits_for
 from probes.series.transitions.shapes import Shape
 
@@ -37,16 +38,15 @@ Series = Float64[np.ndarray, " n"]
 class ChangeTest:
     """The likelihood ratio of one record: its best shape, the height of it as a share of the range, and p.
 
-    height > 0 is a step down or a bump up. rho and noise (sd, as a share of the range) are those of the best fit with
-    the shape, model its baseline, basis what of it is in use; wild is how far every value is off if it is left out,
-    zero where that is nothing unusual.
+    height > 0 is a step down or a bump up. noise is the sd of a value, as a share of the range, in the best fit with
+    the shape, model its baseline and law, basis what of it is in use; wild is how far every value is off if it is left
+    out, zero where that is nothing unusual.
     """
 
     shape: Shape
     height: float
     statistic: float
     p_value: float
-    rho: float
     noise: float
     wild: Series
     model: Model
@@ -90,13 +90,13 @@ class _Search:
         self.fits, self.record, self.n = fits, record, fits.n
         self.floor = constants.ROUNDING**2 * float(record @ record) + 1e-300
         models, nulls = fits.models, {}
-        for j, rho in enumerate(fits.rhos):
-            white = fits.whiten(rho, record)
+        for j, law in enumerate(fits.laws):
+            white = law.whiten(record)
             for i, model in enumerate(models[j]):
                 nulls[j, i] = (white, *_left(model, white))
         columns = np.column_stack([fits.columns, self._hinge(models, nulls)])  # the bend that this record wants
-        models = [[*fits.models_at(rho, columns, splines=False), *models[j][2:]] for j, rho in enumerate(fits.rhos)]
-        for j in range(len(fits.rhos)):
+        models = [[*fits.models_under(law, columns, splines=False), *models[j][2:]] for j, law in enumerate(fits.laws)]
+        for j in range(len(fits.laws)):
             for i in (0, 1):
                 nulls[j, i] = (nulls[j, i][0], *_left(models[j][i], nulls[j, i][0]))
         self.models = models
@@ -123,24 +123,24 @@ class _Search:
 
     def _null(self, nulls: dict) -> None:
         n, best, wildest = self.n, -np.inf, -np.inf
+        units = [law.whiten(np.eye(n)) for law in self.fits.laws]
         for (j, i), (white, left, _, basis) in nulls.items():
-            model = self.models[j][i]
+            model, unit = self.models[j][i], units[j]
             log = float(model.log_likelihood(left + self.floor, n))
             if log > best:
                 best, self.null = log, (j, i)
             rest = white - basis @ (basis.T @ white)
             # leaving value k out: the whitened unit vector beyond the basis in use
-            unit = self.fits.whiten(model.rho, np.eye(n))
             beyond = np.maximum((unit**2).sum(0) - ((basis.T @ unit) ** 2).sum(0), 1e-3)
             gain = ((unit.T @ rest) ** 2 / beyond).max()
             without = max(left - float(gain), 1e-3 * left)
             wildest = max(wildest, float(model.log_likelihood(without + self.floor, n)))
         self.without = max(best, wildest - short_constants.WILD_COST)
-        self.posterior = np.array([self._log_posterior(nulls[j, self.null[1]], j) for j in range(len(self.fits.rhos))])
+        self.posterior = np.array([self._log_posterior(nulls[j, self.null[1]], j) for j in range(len(self.fits.laws))])
 
     def _log_posterior(self, null: tuple, j: int) -> float:
         model, left, columns = self.models[j][self.null[1]], null[1] + self.floor, null[3].shape[1]
-        return 0.5 * np.log(1 - model.rho**2) - (self.n - columns) / 2 * float(np.log(left)) - model.log_volume
+        return model.law.level - (self.n - columns) / 2 * float(np.log(left)) - model.log_volume
 
     def _with_shape(self, nulls: dict) -> None:
         """Every shape beside the columns in use without it; then the best few beside all that a cone holds."""
@@ -150,7 +150,7 @@ class _Search:
         exact = [_Candidate(-np.inf, 0, self.models[nothing[0]][nothing[1]])]
         net = self._net_changes()
         tried = [(j, i, white, basis) for (j, i), (white, _, _, basis) in nulls.items()]
-        tried += [(j, 0, nulls[j, 0][0], basis) for j in range(len(self.fits.rhos)) for basis in self.fits.simple[j]]
+        tried += [(j, 0, nulls[j, 0][0], basis) for j in range(len(self.fits.laws)) for basis in self.fits.simple[j]]
         for j, i, white, basis in tried:
             model, courses = self.models[j][i], self.fits.white[j]
             rest = white - basis @ (basis.T @ white)
@@ -168,7 +168,7 @@ class _Search:
             if not model.sign and enough[which]:
                 exact.append(_Candidate(float(log[which]), which, model))
         for which in self._distinct(scores):
-            for j in range(len(self.fits.rhos)):
+            for j in range(len(self.fits.laws)):
                 white, course = nulls[j, 0][0], self.fits.white[j][:, which]
                 for i in (0, 1):
                     model = self.models[j][i]
@@ -179,8 +179,8 @@ class _Search:
 
     def _net_changes(self) -> np.ndarray:
         """What the record itself does over the extent of every shape."""
-        before, middle, after = self.record[self.fits.extents].mean(2)
-        return np.where(self.fits.are_steps, before - after, middle - (before + after) / 2)
+        before, middle, after = self.record[self.fits.grid.extents].mean(2)
+        return np.where(self.fits.grid.are_steps, before - after, middle - (before + after) / 2)
 
     def _distinct(self, scores: np.ndarray) -> list[int]:
         """The best shapes, of those of the same kind near each other one."""
@@ -207,31 +207,24 @@ class _Search:
     def result(self) -> ChangeTest:
         """The test, with p, height and noise."""
         model, which = self.best.model, self.best.which
-        white = self.fits.whiten(model.rho, self.record)
-        course = self.fits.courses[:, which]
-        left, height = _left_with(model, white, self.fits.whiten(model.rho, course))
-        basis = _basis_with(model, white, self.fits.whiten(model.rho, course))
-        innovation = np.sqrt(left / max(1, self.n - model.basis.shape[1] - 3))
+        white, course = model.law.whiten(self.record), self.fits.white[self._law(model)][:, which]
+        left, height = _left_with(model, white, course)
+        basis = _basis_with(model, white, course)
         lowest, highest = short_constants.SHAPE_HEIGHTS
         statistic = self.statistic
         p_value = self.fits.p_value_at(statistic, self.posterior) if lowest < abs(height) < highest else 1.0
-        noise = float(innovation / np.sqrt(1 - model.rho**2))
-        return ChangeTest(
-            self.fits.shapes[which],
-            height,
-            statistic,
-            p_value,
-            model.rho,
-            noise,
-            self._wild(model.rho, white, np.column_stack([basis, _beyond(basis, self.fits.whiten(model.rho, course))])),
-            model,
-            basis,
-        )
+        innovation = np.sqrt(left / max(1, self.n - model.basis.shape[1] - 3))
+        noise = float(innovation / np.sqrt(1 - model.law.rho**2))
+        wild = self._wild(model.law, white, np.column_stack([basis, _beyond(basis, course)]))
+        return ChangeTest(self.fits.shapes[which], height, statistic, p_value, noise, wild, model, basis)
 
-    def _wild(self, rho: float, white: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    def _law(self, model: Model) -> int:
+        return next(j for j, law in enumerate(self.fits.laws) if law is model.law)
+
+    def _wild(self, law: Law, white: np.ndarray, basis: np.ndarray) -> np.ndarray:
         """How far every value is off, each left out in turn; zero for all but the most outlying one, if it is that."""
         rest = white - basis @ (basis.T @ white)
-        unit = self.fits.whiten(rho, np.eye(self.n))
+        unit = law.whiten(np.eye(self.n))
         beyond = np.maximum((unit**2).sum(0) - ((basis.T @ unit) ** 2).sum(0), 1e-3)
         off = (unit.T @ rest) / beyond
         score = np.abs(off) * np.sqrt(beyond)

@@ -44,12 +44,12 @@ def measure_noise(series: Series, at: Series, *, benefit: float = 1.0) -> Noise:
     series is judged once, 0 where it is judged at every look while it grows, of which the luckiest counts.
     """
     floor = constants.ROUNDING * float(series.max() - series.min())
-    one_value = np.maximum(_one_value(series, at), floor)
+    one_value = np.maximum(size_of_noise(series, at), floor)
     octaves, reliable = _octaves(series / one_value if floor > 0 else series, len(series), benefit)
     return Noise(one_value, octaves, reliable)
 
 
-def _one_value(series: Series, at: Series) -> Series:
+def size_of_noise(series: Series, at: Series) -> Series:
     """Robust sd of a value about the chord of its two neighbours, in bins of ln t."""
     share = (at[1:-1] - at[:-2]) / (at[2:] - at[:-2])
     chord = (1 - share) * series[:-2] + share * series[2:]

@@ -1,46 +1,121 @@
 """Everything that is looked for in a long series, at one alpha: cliffs, stages, dips and spikes, falling and rising.
 
-Four searches share alpha in equal parts (cliffs down, cliffs up, stages in both directions, dips and spikes), and the
-p-values count all four. What comes back is a dip or a spike, and its flanks are no cliffs or stages of their own; of a
-cliff and a stage at the same place the cliff is kept, whose fit is the sharper one. So each place has one name.
+Half of alpha goes to steps in means over bins (`bins.py`), half to four searches by blocks, in equal parts: cliffs
+down, cliffs up, stages in both directions, dips and spikes. The p-values count all of them. What comes back, or only
+comes back from somewhere, is a dip or a spike, and its flanks are no cliffs or stages of their own; of a cliff and a
+stage at the same place the cliff by blocks is kept, whose fit is the sharper one, then the stage, then the step in
+bins. So each place has one name.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Float64
 
 from probes.series.transitions import constants
+from probes.series.transitions.bins import search_bins
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.cliffs import find_cliffs
 from probes.series.transitions.dips import find_dips_and_spikes, has_shoulders
 from probes.series.transitions.stages import find_stages
 from probes.series.transitions.transition import Transition
 
+Series = Float64[np.ndarray, " n"]
 
-def search_blocks(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> list[Transition]:
-    """What has p < alpha, ordered by step. Where nothing but the known ones can be found, cliffs are left out."""
+
+def search_long(series: Series, at: Series, sums: Sums, alpha: float) -> list[Transition]:
+    """What has p < alpha, ordered by step, in a series without spikes and its sums."""
+    steps = search_bins(series, at, alpha / 2)
+    rows = search_blocks(sums, alpha / 2, steps=steps)
+    return [replace(row, p_value=min(1.0, 2 * row.p_value)) for row in rows]
+
+
+def search_blocks(
+    sums: Sums, alpha: float, known: Sequence[Transition] = (), steps: Sequence[Transition] = ()
+) -> list[Transition]:
+    """What has p < alpha, ordered by step. Where nothing but the known ones can be found, cliffs are left out.
+
+    steps are cliffs that another search found: where they are none that is found here, they are kept.
+    """
     share = alpha / constants.TESTS
     flipped = sums.flipped()
-    turns = find_dips_and_spikes(sums, share)
+    others = [replace(row, p_value=row.p_value / constants.TESTS) for row in steps]  # which is counted below
+    turns = [turn for turn in find_dips_and_spikes(sums, share) if not _is_one_step(turn, others)]
     no_dips = [turn for turn in turns if not has_shoulders(sums, turn)]  # a U-shape; its flanks are no cliffs either
     falls = find_cliffs(sums, share, [row for row in known if row.direction == "fall"])
     rises = find_cliffs(flipped, share, [row for row in known if row.direction == "rise"])
-    steps = [*(_if_it_comes_back(flipped, row) for row in falls)]
-    steps += [_upwards(_if_it_comes_back(sums, row)) for row in rises]
-    for row in sorted(steps, key=lambda row: row.p_value):
-        if row.kind != "cliff" and not any(_is_same(row, turn) for turn in turns):
-            turns.append(row)
-    cliffs = [row for row in steps if row.kind == "cliff" and not _is_flank(row, turns)]
+    cliffs = _turned(sums, falls, rises)
+    _join_turns(turns, cliffs)
     masked = [_extent(row) for row in turns]
     stages = find_stages(sums, share / 2, masked)
     stages += [_upwards(row) for row in find_stages(flipped, share / 2, masked)]
-    rows = [*(turn for turn in turns if turn not in no_dips), *cliffs]
-    for stage in sorted(stages, key=lambda row: row.p_value):
-        if not _is_flank(stage, turns) and not any(_is_same(stage, row) for row in rows):
-            rows.append(stage)
+    rows = [row for row in cliffs if row.kind == "cliff" and not _is_flank(row, turns)]
+    rows += _elsewhere([stage for stage in stages if not _is_flank(stage, turns)], [*rows, *turns])
+    others = _elsewhere(others, [*rows, *turns])
+    down, up = ([row for row in others if row.direction == way] for way in ("fall", "rise"))
+    more = _turned(sums, down, [_upwards(row) for row in up])
+    _join_turns(turns, more)
+    rows += [row for row in more if row.kind == "cliff" and not _is_flank(row, turns)]
+    rows += [turn for turn in turns if turn not in no_dips]
     counted = [replace(row, p_value=min(1.0, constants.TESTS * row.p_value)) for row in rows]
     return sorted(counted, key=lambda row: row.step)
+
+
+def _turned(sums: Sums, falls: Sequence[Transition], rises: Sequence[Transition]) -> list[Transition]:
+    """Cliffs; or dips and spikes, where they come back or only come back from one. rises are falls upside down."""
+    flipped = sums.flipped()
+    found = [_if_it_recovers(sums, _if_it_comes_back(flipped, row)) for row in falls]
+    return [*found, *(_upwards(_if_it_recovers(flipped, _if_it_comes_back(sums, row))) for row in rises)]
+
+
+def _join_turns(turns: list[Transition], rows: Sequence[Transition]) -> None:
+    """Add those that turned out to be dips and spikes, where none is yet."""
+    for row in sorted(rows, key=lambda row: row.p_value):
+        if row.kind != "cliff" and row.strength > 0 and not any(_is_same(row, turn) for turn in turns):
+            turns.append(row)
+
+
+def _is_one_step(turn: Transition, steps: Sequence[Transition]) -> bool:
+    """Whether a dip or spike is a slow course that ends in a sharp step: its way back is a step, its way in is none."""
+    reach = constants.DIPS_APART * turn.width
+    into = [row for row in steps if -reach < row.step - turn.step <= 0 and row.direction == turn.direction]
+    back = [
+        row
+        for row in steps
+        if 0 < row.step - turn.step < reach
+        and row.direction != turn.direction
+        and row.width < constants.SHARP_END * turn.width
+        and row.strength > turn.strength / 2
+    ]
+    return bool(back) and not into
+
+
+def _if_it_recovers(sums: Sums, row: Transition) -> Transition:
+    """A cliff; or a spike at its highest, if the series rose before it, for less long than the fall takes."""
+    if row.kind != "cliff":
+        return row
+    first = max(float(sums.at[0]), float(sums.at[1] - sums.at[0]), row.step / constants.RECOVERY_REACH)
+    edges = np.exp(np.arange(np.log(first), np.log(max(row.step, first * 1.01)), constants.RECOVERY_SPACING))
+    means = sums.over(edges[:-1], edges[1:])
+    some = means.count >= constants.FEWEST_IN_BLOCK
+    at, mean, sd = means.at[some], means.mean[some], (means.one_value / np.sqrt(np.maximum(means.count, 1)))[some]
+    if len(mean) < 3:
+        return row
+    top = int(mean.argmax())
+    bottom = int(mean[: top + 1].argmin())
+    rose = mean[top] - mean[bottom]
+    if rose < constants.RECOVERY * row.strength + 3 * (sd[top] + sd[bottom]):
+        return row
+    half = at[bottom + int(np.argmax(mean[bottom : top + 1] >= mean[bottom] + rose / 2))]
+    if row.step - half > constants.RECOVERY_WIDTHS * row.width:
+        return row
+    low, high = float(edges[:-1][some][top]), float(edges[1:][some][top])
+    return replace(row, step=float(at[top]), low=low, high=high, kind="spike", direction="rise", strength=float(rose))
+
+
+def _elsewhere(rows: Sequence[Transition], places: Sequence[Transition]) -> list[Transition]:
+    return [row for row in rows if not any(_is_same(row, place) for place in places)]
 
 
 def _upwards(row: Transition) -> Transition:

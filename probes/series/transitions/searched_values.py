@@ -12,7 +12,7 @@ from jaxtyping import Float64
 
 from probes.series.transitions import constants, short_constants
 from probes.series.transitions.likelihood import ChangeTest
-from probes.series.transitions.models import Fits, searching_fits
+from probes.series.transitions.models import Fits, fits_for_values
 from probes.series.transitions.searched import Stretches
 
 Series = Float64[np.ndarray, " n"]
@@ -21,13 +21,13 @@ Series = Float64[np.ndarray, " n"]
 def searched_by_values(at: Series, last: ChangeTest, alpha: float, rho: float | None) -> Stretches:
     """Where a usual drop has p < alpha in nine of ten draws."""
     usual = _usual_drops(np.ascontiguousarray(at).tobytes(), rho)
-    seen = usual.are_seen(max(last.noise, constants.ROUNDING), last.rho, alpha)
+    seen = usual.are_seen(max(last.noise, constants.ROUNDING), last.model.law.rho, alpha)
     return _runs(usual.centres, seen)
 
 
 @dataclass(frozen=True)
 class _UsualDrops:
-    """Drops at many places: what the baselines leave of each without a step and with one [rhos, models, places]."""
+    """Drops at many places: what the baselines leave of each without a step and with one [laws, models, places]."""
 
     fits: Fits
     centres: Series
@@ -38,7 +38,7 @@ class _UsualDrops:
         """Whether each has p < alpha in nine of ten draws of noise of this size and rho."""
         fits, n = self.fits, self.fits.n
         logs, best, posterior = [], [], []
-        for j, tried in enumerate(fits.rhos):
+        for j, tried in enumerate(law.rho for law in fits.laws):
             # the variance of AR(1) noise of rho, whitened as if it had another
             spread = n * noise**2 * (1 - 2 * tried * rho + tried**2)
             charge = np.array([model.charge for model in fits.models[j]])[:, None]
@@ -59,7 +59,7 @@ class _UsualDrops:
 
 @lru_cache(maxsize=4)
 def _usual_drops(steps: bytes, rho: float | None) -> _UsualDrops:
-    fits = searching_fits(steps, rho)
+    fits = fits_for_values(steps, rho)
     at, n = fits.at, fits.n
     edge = short_constants.SEARCHED_EDGE
     count = min(short_constants.MOST_PLACES, 2 * n)
@@ -69,8 +69,8 @@ def _usual_drops(steps: bytes, rho: float | None) -> _UsualDrops:
     drops = 1 / (1 + np.exp(away))
     without, with_step = [], []
     steps_only = [k for k, shape in enumerate(fits.shapes) if shape.kind == "step"]
-    for j, tried in enumerate(fits.rhos):
-        white, courses = fits.whiten(tried, drops), fits.white[j][:, steps_only]
+    for j, law in enumerate(fits.laws):
+        white, courses = law.whiten(drops), fits.white[j][:, steps_only]
         nothing, something = [], []
         simple = np.min([_left_with_best(basis, white, courses) for basis in fits.simple[j]], axis=0)
         for model in fits.models[j]:

@@ -1,5 +1,6 @@
-"""The changes that are looked for in a short record, and AR(1) noise made independent."""
+"""The changes that are looked for among values, or among means over bins: steps and bumps of many widths."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,43 +25,51 @@ class Shape:
         return 0.5 * (1 - np.tanh(away / 2)) if self.kind == "step" else np.exp(-0.5 * away**2)
 
 
-def shapes_for(n: int) -> list[Shape]:
-    """Every place and width tried among n values."""
-    edge, widths, width = short_constants.SHAPE_EDGE, [], 1.0
-    while width <= n / short_constants.VALUES_PER_WIDTH:
-        widths.append(width)
-        width *= short_constants.WIDTH_RATIO
-    places = np.arange(edge, n - 1 - edge + 1e-9, 0.5)  # between two values, or with a value half-way down
-    shapes = [Shape("step", float(place), width) for width in short_constants.SHARP_STEPS for place in places]
-    for kind, spacing, least in (("step", 1.0, edge), ("bump", 0.5, short_constants.BUMP_EDGE)):
-        for width in widths:
-            low = max(least, (3 if kind == "step" else 2) * width)  # a cliff is seen where both of its sides are
-            shapes += [
-                Shape(kind, float(place), width) for place in np.arange(low, n - 1 - low + 1e-9, spacing * width)
-            ]
+class ShapeGrid:
+    """Shapes that are tried among n values: their courses [values, shapes], which of them are steps, and extents.
+
+    extents are numbers [before, at, after; shapes; averaged] of values three widths before every shape, around it,
+    after.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], n: int, averaged: int = 2) -> None:
+        self.shapes, self.n = list(shapes), n
+        self.courses = np.column_stack([shape(n) for shape in shapes])
+        self.are_steps = np.array([shape.kind == "step" for shape in shapes])
+        place, width = (np.array([getattr(shape, name) for shape in shapes]) for name in ("place", "width"))
+        away, more = np.maximum(3 * width, 1.0)[:, None], np.arange(averaged)
+        place = place[:, None]
+        places = [place - away - more, place + np.linspace(-0.5, 0.5, averaged), place + away + more]
+        self.extents = np.clip(np.round(np.array(places)), 0, n - 1).astype(int)
+
+
+def steps_and_bumps(n: int) -> ShapeGrid:
+    """Every place and width tried among n values of a short record."""
+    return ShapeGrid([*steps_among(n, short_constants.SHARP_STEPS), *_bumps(n)], n)
+
+
+def steps_among(n: int, sharp: Sequence[float]) -> list[Shape]:
+    """Steps of many widths, a width apart; those of the sharp ones between two values or with a value half-way down."""
+    edge = short_constants.SHAPE_EDGE
+    places = np.arange(edge, n - 1 - edge + 1e-9, 0.5)
+    shapes = [Shape("step", float(place), width) for width in sharp for place in places]
+    for width in _widths(n):
+        low = max(edge, 3 * width)  # a cliff is seen where both of its sides are
+        shapes += [Shape("step", float(place), width) for place in np.arange(low, n - 1 - low + 1e-9, width)]
     return shapes
 
 
-def extents_of(shapes: list[Shape], n: int) -> np.ndarray:
-    """Numbers [before, at, after; shapes; 2] of two values three widths before every shape, around it and after it."""
-    place, width = (np.array([getattr(shape, name) for shape in shapes]) for name in ("place", "width"))
-    away = np.maximum(3 * width, 1.0)
-    pairs = [(place - away - 1, place - away), (place - 0.5, place + 0.5), (place + away, place + away + 1)]
-    return np.clip(np.round(np.array(pairs).transpose(0, 2, 1)), 0, n - 1).astype(int)
+def _bumps(n: int) -> list[Shape]:
+    shapes = []
+    for width in _widths(n):
+        low = max(short_constants.BUMP_EDGE, 2 * width)
+        shapes += [Shape("bump", float(place), width) for place in np.arange(low, n - 1 - low + 1e-9, 0.5 * width)]
+    return shapes
 
 
-def whitened(rho: float, series: np.ndarray) -> np.ndarray:
-    """Columns of AR(1) noise made independent, of the variance of the innovations."""
-    out = series.copy()
-    out[1:] -= rho * series[:-1]
-    out[0] *= np.sqrt(1 - rho**2)
-    return out
-
-
-def coloured(rho: float, white: np.ndarray) -> np.ndarray:
-    """The inverse of `whitened`."""
-    from scipy.signal import lfilter
-
-    start = white.copy()
-    start[0] /= np.sqrt(1 - rho**2)
-    return np.asarray(lfilter([1.0], [1.0, -rho], start, axis=0))
+def _widths(n: int) -> list[float]:
+    widths, width = [], 1.0
+    while width <= n / short_constants.VALUES_PER_WIDTH:
+        widths.append(width)
+        width *= short_constants.WIDTH_RATIO
+    return widths

@@ -42,7 +42,7 @@ def search_values(
         last = change_test(_beside(fits, found), record)
     if len(found) > 1:
         found = _again(fits, found, record, alpha)
-    rows = [_located(_beside(fits, [other for other in found if other is not test]), record, test) for test in found]
+    rows = [located(_beside(fits, [other for other in found if other is not test]), record, test) for test in found]
     return _distinct(rows), last
 
 
@@ -82,7 +82,7 @@ def _again(fits: Fits, found: list[ChangeTest], record: Series, alpha: float) ->
     return [test] if test.p_value < alpha else []
 
 
-def _located(fits: Fits, record: Series, test: ChangeTest) -> Transition:
+def located(fits: Fits, record: Series, test: ChangeTest) -> Transition:
     """Where the change of a test is, with its interval."""
     n, shape, at = fits.n, test.shape, fits.at
     reach = max(short_constants.LOCATE_VALUES, constants.LOCATE_WIDTHS * shape.width)
@@ -112,13 +112,12 @@ def _located(fits: Fits, record: Series, test: ChangeTest) -> Transition:
 def _profile(fits: Fits, record: Series, test: ChangeTest, courses: np.ndarray) -> np.ndarray:
     """Log likelihood with every course, beside what of the baselines is in use at the best, and the simple ones."""
     shape = courses.shape[1:]
-    rho, n = test.rho, fits.n
-    white, flat = fits.whiten(rho, record), fits.whiten(rho, courses.reshape(n, -1))
-    j = fits.rhos.index(rho)
+    law, n = test.model.law, fits.n
+    white, flat = law.whiten(record), law.whiten(courses.reshape(n, -1))
     best = np.full(flat.shape[1], np.inf)
-    for basis, charge in [(test.basis, test.model.charge)] + [
-        (model.basis, model.charge) for model in fits.models[j] if not model.sign
-    ]:
+    models = next(models for models in fits.models if models[0].law is law)
+    smooth = [(model.basis, model.charge) for model in models if not model.sign]
+    for basis, charge in [(test.basis, test.model.charge), *smooth]:
         rest, beyond = white - basis @ (basis.T @ white), flat - basis @ (basis.T @ flat)
         length = np.maximum((beyond**2).sum(0), 1e-12)
         left = np.maximum(float(rest @ rest) - (beyond.T @ rest) ** 2 / length, 1e-18)
