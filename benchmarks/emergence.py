@@ -67,7 +67,8 @@ def group(folder: Path, tables: Path, kind: str) -> None:
     findings = events.attrs["findings"]
     print(f"{kind}: {len(runs)} runs, {len(controls)} controls")
     for path in runs:
-        run, table = checkpoints.open_run(path), probes.read_table(tables / f"{path.name}.parquet")
+        run = checkpoints.open_run(path)
+        table = probes.read_table(tables / f"{run.name}.parquet")
         final, (first_step, middle, last_step) = emergence(run.metrics)
         rows = events.loc[(events["run"] == run.name) & (events["circuit"] != "metric")]
         there = rows.loc[(rows["low"] <= last_step) & (rows["high"] >= first_step)]
