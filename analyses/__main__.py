@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from analyses.drawing import draw, show, write_committed
+from analyses.drawing import draw, draw_by_group, show, write_committed
 from analyses.registry import FROM_ELSEWHERE, GROUPS, PAPERS, SIZES, chosen_pages, whole_groups
 
 _HELP = "Redraw the figures of the papers and judge each claim. The groups and their pages:\n\n" + "\n\n".join(
@@ -28,13 +28,20 @@ def main(
     size: Annotated[
         str | None,
         typer.Option(
-            help="toy (seconds a page), quick (the linear head two minutes in all, icl_emergence eight, grokking and live_monitor four each, "
+            help="toy (seconds a page), quick (the linear head two minutes in all, icl_emergence twelve, grokking nine, live_monitor four, "
             "each other paper two to five, calibration ten), paper (ten minutes for the linear head, longer for the rest). Quick, if not said."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the pages go.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Where the runs behind them are kept.")] = Path("checkpoints/runs"),
     verdicts: Annotated[Path | None, typer.Option(help="Also write all verdicts to this Markdown file.")] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Train fresh seeds as well, where a page has them, and judge again on those. As --committed does.",
+        ),
+    ] = False,
     source: Annotated[
         str | None,
         typer.Option(
@@ -49,7 +56,7 @@ def main(
         bool,
         typer.Option(
             "--committed",
-            help="Each group at the size of its committed verdicts, which are written anew; two groups at a time.",
+            help="Each group at the size of its committed verdicts, which are written anew.",
         ),
     ] = False,
 ) -> None:
@@ -69,8 +76,10 @@ def main(
         raise typer.BadParameter(f"{size!r}: one of {', '.join(SIZES)} is expected", param_hint="--size")
     if committed:
         write_committed(groups, out, runs, reports=reports, source=source)
+    elif verdicts:  # one file in one order: one group after another
+        draw(pages, size or "quick", out, runs, verdicts, reports=reports, source=source, fresh=fresh)
     else:
-        draw(pages, size or "quick", out, runs, verdicts, reports=reports, source=source)
+        draw_by_group(pages, size or "quick", out, runs, reports=reports, source=source, fresh=fresh)
     typer.echo(f"The gallery: {show(out).resolve()}")
 
 

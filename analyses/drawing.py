@@ -5,19 +5,22 @@ cores, are what leaves none idle.
 """
 
 import importlib
+import inspect
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from analyses.gallery.entries import gathered, keep, of_page
 from analyses.gallery.render import write_gallery
 from analyses.gallery.reports import write_reports
-from analyses.registry import FROM_ELSEWHERE, GROUPS, description, module_of
+from analyses.registry import GROUP_OF, GROUPS, description, module_of
 from analyses.tools.coverage import has_places, write_coverage
 from analyses.tools.page import Page, write_markdown
 from analyses.tools.side_by_side import two_at_a_time
@@ -40,10 +43,11 @@ def draw(
     *,
     reports: bool,
     source: str | None = None,
+    fresh: bool = False,
 ) -> None:
     """Run pages, each into its folder, and, if asked for, write one file of their verdicts and reports on their runs.
 
-    source is for pages on models that were trained elsewhere.
+    source is for pages on models that were trained elsewhere, fresh for those that can be judged again on fresh seeds.
     """
     if size == "toy":
         typer.echo("Size toy only shows that everything runs: two seeds, small batches. Its verdicts mean nothing.")
@@ -51,8 +55,7 @@ def draw(
     for i, name in enumerate(names, start=1):
         typer.echo(f"[{i}/{len(names)}] {name}: {description(name)} ...")
         start, worked = time.perf_counter(), _processor_seconds()
-        more = {"source": source} if name in FROM_ELSEWHERE else {}
-        page: Page = importlib.import_module(module_of(name)).run(size, runs, **more)
+        page = _run(importlib.import_module(module_of(name)).run, size, runs, source=source, fresh=fresh)
         pages.append(page)
         folder = page.write(out)
         keep(page, size, out)
@@ -69,11 +72,34 @@ def draw(
         write_markdown(verdicts, title + (" (toy size)" if size == "toy" else ""), pages)
 
 
+def _run(page: Callable[..., Page], size: str, runs: Path, **more: object) -> Page:
+    """Hand a page what it has a use for; one that has fresh seeds and was not asked for them says so."""
+    taken = inspect.signature(page).parameters
+    made = page(size, runs, **{name: value for name, value in more.items() if name in taken})
+    alone = "fresh" in taken and not more["fresh"]
+    return replace(made, facts=f"{made.facts}; judged on the first seeds alone") if alone else made
+
+
+def draw_by_group(names: Sequence[str], size: str, out: Path, runs: Path, **how: Any) -> None:
+    """`draw` for pages of several groups, two groups at a time."""
+    pages = {group: [name for name in names if GROUP_OF[name] == group] for group in GROUPS}
+    chosen = [group for group, some in pages.items() if some]
+    two_at_a_time(partial(_draw_group, pages=pages, size=size, out=out, runs=runs, **how), _dearest_first(chosen))
+
+
+def _draw_group(name: str, *, pages: dict[str, list[str]], **how: Any) -> None:
+    draw(pages[name], **how)
+
+
+def _dearest_first(groups: Sequence[str]) -> list[str]:
+    return sorted(groups, key=lambda name: (*DEAREST_FIRST, name).index(name))
+
+
 def write_committed(groups: Sequence[str], out: Path, runs: Path, *, reports: bool, source: str | None) -> None:
     """Groups at the size of their committed verdicts, which are written anew, and the tables of coverage after them."""
-    ordered = sorted(groups, key=lambda name: (*DEAREST_FIRST, name).index(name))
+    work = partial(_write_group, out=out, runs=runs, reports=reports, source=source)
     try:
-        two_at_a_time(partial(_write_group, out=out, runs=runs, reports=reports, source=source), ordered)
+        two_at_a_time(work, _dearest_first(groups))
     finally:
         for paper in dict.fromkeys(GROUPS[name].paper for name in groups):
             if has_places(paper):
@@ -83,7 +109,7 @@ def write_committed(groups: Sequence[str], out: Path, runs: Path, *, reports: bo
 def _write_group(name: str, *, out: Path, runs: Path, reports: bool, source: str | None) -> None:
     group = GROUPS[name]
     typer.echo(f"Group {name}, size {group.size}")
-    draw(list(group.pages), group.size, out, runs, group.verdicts_file, reports=reports, source=source)
+    draw(list(group.pages), group.size, out, runs, group.verdicts_file, reports=reports, source=source, fresh=True)
     for file, path in group.ships.items():
         made = next(out / page / file for page in group.pages if (out / page / file).exists())
         shutil.copyfile(made, Path(__file__).parents[1] / path)

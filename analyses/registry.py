@@ -1,9 +1,9 @@
 """What there is to run: the papers, their groups of pages, and every page in one line.
 
-A group is what belongs together: its pages share their runs, its verdicts are one committed file, and `make figures`
-draws it into one folder. A page is the module of its name in the folder of its paper. To add a page, write that module
-with a function `run(size, runs)` that returns a `Page`, and give it a line here: the command line, the figures and the
-tests find it.
+A group is what belongs together: its pages share their runs, and its verdicts are one committed file, which `make
+verdicts` writes. A page is the module of its name in the folder of its paper. To add a page, write that module with a
+function `run(size, runs)` that returns a `Page`, and give it a line here: the command line, the figures and the tests
+find it.
 """
 
 import difflib

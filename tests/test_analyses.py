@@ -1,6 +1,8 @@
 """A toy size of every analysis runs, judges every claim, and leaves a page that stands on its own."""
 
 import base64
+import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -12,10 +14,12 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import analyses
+from analyses import drawing
 from analyses.__main__ import app
 from analyses.gallery.entries import committed_entries
 from analyses.registry import GROUP_OF, GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
 from analyses.tools.page import Page
+from analyses.tools.source import Source
 from analyses.tools.verdicts import CANNOT, FAILS, HOLDS, IN_PART, Verdict, judge, percent, spread, together
 
 ROOT = Path(analyses.__file__).parent
@@ -27,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("analyses")  # one worker trains the runs o
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("analyses")
     arguments = ["--size", "toy", "--out", folder / "results", "--runs", folder / "runs"]
-    arguments += ["--verdicts", folder / "verdicts.md"]
+    arguments += ["--verdicts", folder / "verdicts.md", "--fresh"]
     # in a process without the run-time type checks of the tests, which make training half as slow again
     command = [sys.executable, "-m", "analyses", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=False)
@@ -88,6 +92,28 @@ def test_committed_verdicts_carry_the_sentences_that_the_code_prints(result, gro
                     assert told_before(theirs.why) == told_before(ours.why)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["icl_emergence", "grokking"])
+def test_a_page_on_transformers_is_judged_on_the_first_seeds_where_fresh_ones_are_not_asked_for(
+    result, monkeypatch, name
+):
+    module = importlib.import_module(module_of(name))
+    (loader,) = (key for key in vars(module) if key.endswith("_runs"))
+    trained = getattr(module, loader)
+
+    def first_only(size, runs, *, fresh=False):
+        assert not fresh
+        return trained(size, runs)
+
+    monkeypatch.setattr(module, loader, first_only)
+    page = drawing._run(module.run, "toy", result[0] / "runs", source=None, fresh=False)
+    assert page.facts.endswith("; judged on the first seeds alone")
+    assert "fresh seeds" not in page.facts + "".join(row.measured + row.worth for row in page.verdicts)
+    again = json.loads((result[0] / "results" / name / "page.json").read_text())
+    assert "fresh seeds: " in again["facts"]
+    assert any("fresh seeds: " in row["measured"] for row in again["verdicts"])
+
+
 def counted(summary: str) -> str:
     """Whatever the numbers of series are, which differ between sizes."""
     return re.sub(r"\b\d+ (series|panels)", r"some \1", summary)
@@ -143,6 +169,51 @@ def test_committed_verdicts_are_rewritten_by_whole_groups_only():
         whole_groups(["grokking"])
     for bad in (["grokking", "--committed"], ["live", "--committed", "--size", "toy"]):
         assert CliRunner().invoke(app, bad).exit_code == 2
+
+
+def test_every_page_that_judges_again_can_leave_it_out_and_figures_do_where_committed_verdicts_do_not(
+    monkeypatch, tmp_path
+):
+    for name in GROUP_OF:
+        module = importlib.import_module(module_of(name))
+        judges_again = {"judged_again", "judged_by_both"} & set(vars(module))
+        assert bool(judges_again) == ("fresh" in inspect.signature(module.run).parameters)
+    assert Source("quick", tmp_path).fresh is None
+    fresh = Source("quick", tmp_path, has_fresh=True).fresh
+    assert fresh
+    assert fresh.seeds(6) == range(20, 26)
+
+    drawn = []
+
+    def noted(names, size, out, runs, verdicts=None, **how):
+        drawn.extend((name, size, how["fresh"]) for name in names)
+
+    monkeypatch.setattr(drawing, "draw", noted)
+    monkeypatch.setattr(drawing, "write_coverage", lambda paper: None)
+    monkeypatch.setattr(drawing, "two_at_a_time", lambda work, groups: [work(group) for group in groups])
+    assert CliRunner().invoke(app, ["--out", str(tmp_path)]).exit_code == 0
+    assert sorted(drawn) == sorted((name, "quick", False) for name in GROUP_OF)
+    assert [GROUP_OF[name] for name, _, _ in drawn[:4]] == ["transformers"] * 3 + ["calibration"]
+    drawn.clear()
+    assert CliRunner().invoke(app, ["sparse", "linear", "--committed", "--out", str(tmp_path)]).exit_code == 0
+    assert {(GROUP_OF[name], size, fresh) for name, size, fresh in drawn} == {
+        ("linear", "paper", True),
+        ("sparse", "quick", True),
+    }
+
+
+def test_a_page_is_handed_what_it_takes_and_says_that_it_left_fresh_seeds_out():
+    def page(size, runs):
+        return Page("grokking", "", "", "six runs", Figure(), "", [])
+
+    def again(size, runs, *, fresh=False):
+        return page(size, runs)
+
+    assert drawing._run(page, "quick", Path(), source="hub", fresh=False).facts == "six runs"
+    assert drawing._run(again, "quick", Path(), source=None, fresh=True).facts == "six runs"
+    assert drawing._run(again, "quick", Path(), source=None, fresh=False).facts == (
+        "six runs; judged on the first seeds alone"
+    )
 
 
 def test_the_help_names_every_group_page_and_paper():

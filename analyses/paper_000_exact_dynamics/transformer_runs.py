@@ -21,26 +21,25 @@ from models.modular_addition.model import ModularAdditionConfig, modular_additio
 from models.modular_addition.task import ModularArithmetic
 
 RUNS = Path("checkpoints/runs")
-FIRST, FRESH = range(6), range(20, 26)
+FIRST, FRESH, FEWER_FRESH = range(6), range(20, 26), range(20, 23)
 SEEDS = {  # of the attention-only models, by depth
     "toy": {1: range(2), 2: range(2)},
-    "quick": {1: FIRST, 2: FIRST, 3: range(3), 4: range(3)},
+    "quick": dict.fromkeys(attention_presets.DEPTHS, FIRST),
     "paper": dict.fromkeys(attention_presets.DEPTHS, FIRST),
 }
 FRESH_SEEDS = {
     "toy": {1: range(1), 2: range(1)},  # not fresh: a toy only shows that everything runs
-    "quick": {1: FRESH, 2: FRESH},
+    "quick": {1: FRESH, 2: FRESH, 3: FEWER_FRESH, 4: FEWER_FRESH},
     "paper": dict.fromkeys(attention_presets.DEPTHS, FRESH),
 }
 MODULAR_SEEDS: dict[str, tuple[Sequence[int], Sequence[int]]] = {  # runs that grok, and of each control
     "toy": (range(2), range(1)),
-    "quick": (FIRST, range(3)),
+    "quick": (FIRST, FIRST),
     "paper": (range(3), range(2)),
 }
-FRESH_MODULAR_SEEDS: dict[str, tuple[Sequence[int], Sequence[int]]] = {  # where there are none, the first alone judge
+FRESH_MODULAR_SEEDS: dict[str, tuple[Sequence[int], Sequence[int]]] = {  # at paper size the first alone judge
     "toy": (range(1), range(1)),
-    "quick": (FRESH, range(20, 23)),
-    "paper": ((), ()),
+    "quick": (FRESH, FEWER_FRESH),
 }
 
 TOY_ATTENTION = AttentionOnlyConfig(
@@ -78,6 +77,11 @@ def attention_only_runs(size: str, runs: Path = RUNS, *, fresh: bool = False) ->
     }
     trained = _trained(jobs, size)
     return {depth: [trained[depth, seed] for seed in chosen] for depth, chosen in seeds.items()}
+
+
+def first_and_fresh(first: Mapping[Any, Sequence[Run]], fresh: Mapping[Any, Sequence[Run]] | None) -> str:
+    """The seeds that a page is about."""
+    return f"first seeds: {seeds_in_words(first)}" + (f"; fresh seeds: {seeds_in_words(fresh)}" if fresh else "")
 
 
 def seeds_in_words(trained: Mapping[Any, Sequence[Run]]) -> str:

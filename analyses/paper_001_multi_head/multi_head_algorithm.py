@@ -45,9 +45,9 @@ def gather(source: Source) -> Seen:
     return Seen(groups, found, {n: difference_at_fixed_points(groups[n], tokens[n]) for n in CONTEXTS})
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     return Page(
         "multi_head_algorithm",

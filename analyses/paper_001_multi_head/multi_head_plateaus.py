@@ -61,9 +61,9 @@ def gather(source: Source) -> Seen:
     return Seen(group, flows_from(group.config, starts(source), END[source.size], 2.0))
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     return Page(
         "multi_head_plateaus",

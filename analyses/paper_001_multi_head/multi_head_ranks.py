@@ -78,9 +78,9 @@ def gather(source: Source) -> Seen:
     return Seen(source, trained, flows, values, few)
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     return Page(
         "multi_head_ranks",

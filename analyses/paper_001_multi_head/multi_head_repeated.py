@@ -45,9 +45,9 @@ def gather(source: Source) -> Seen:
     return Seen(None if source.is_fresh else repeated(source), flows)
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     return Page(
         "multi_head_repeated",

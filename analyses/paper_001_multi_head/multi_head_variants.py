@@ -63,9 +63,9 @@ def gather(source: Source) -> Seen:
     return Seen(source, soft, curves, flows, losses, next_token(source))
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     soft = seen.soft[0]
     return Page(

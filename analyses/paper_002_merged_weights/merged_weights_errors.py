@@ -47,9 +47,9 @@ from models.merged_weights.errors import (
 )
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     task = ", ".join(f"{x:g}" for x in TASK)
     return Page(

@@ -23,9 +23,9 @@ from models.merged_weights.theory import MergedFlow, largest_init, moments_of_fi
 LONG = 1e4  # far beyond every relaxation
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     fixed, random, rows = seen.fixed, seen.random, seen.rows
     return Page(

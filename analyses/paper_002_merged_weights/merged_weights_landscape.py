@@ -36,9 +36,9 @@ from analyses.tools.source import Source
 from models.merged_weights.landscape import printed_final_value, steepness
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     return Page(
         "merged_weights_landscape",

@@ -39,9 +39,9 @@ from models.merged_weights.errors import covariate_shift_slope, exponential_slop
 from models.merged_weights.theory import gamma
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, measure, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     return Page(
         "merged_weights_shifts",

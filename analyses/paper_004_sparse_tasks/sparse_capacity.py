@@ -52,9 +52,9 @@ class Seen:
     asked: int
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     c, group = seen.by_alpha[ALPHAS[0]].config, seen.by_alpha[ALPHAS[0]]
     return Page(

@@ -62,9 +62,9 @@ class OneTask:
         return IdempotentFlow(self.h, STRENGTH, self.v, self.w, rate).modes(times)[:, 0]
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     config = seen.groups[100, "clean"].config
     return Page(

@@ -52,9 +52,9 @@ KINDS = (
 """What is varied, the printed exponent, and how the axis is called."""
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Compute, train or load, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     return Page(
         "sparse_scaling",

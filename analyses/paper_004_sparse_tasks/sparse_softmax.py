@@ -41,9 +41,9 @@ from models.multitask_sparse.softmax import SoftmaxAttention, SoftmaxConfig
 from models.multitask_sparse.task import PowerLaw
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     c = seen.gd.by_alpha[ALPHA].config
     return Page(

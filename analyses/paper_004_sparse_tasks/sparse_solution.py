@@ -45,9 +45,9 @@ from models.multitask_sparse.theory import Corrected, ZerothOrder
 SHOWN = (0, 1, 3)  # tasks whose outputs are drawn
 
 
-def run(size: str = "quick", runs: Path = RUNS) -> Page:
+def run(size: str = "quick", runs: Path = RUNS, *, fresh: bool = False) -> Page:
     """Train or load, lay the theories over, draw, judge."""
-    source = Source(size, runs)
+    source = Source(size, runs, has_fresh=fresh)
     seen = gather(source)
     config = seen.groups[LONG].config
     return Page(
