@@ -1,10 +1,11 @@
 """Figs 3B and 7 of paper 000: modular addition, learned by heart early and understood late, beside runs that never do.
 
 The controls are what makes the claims worth judging: random labels can only be learned by heart, and without weight
-decay nothing makes the network give that up. Quick: six runs and six of each control, 15 minutes of processor time to train
-and two to measure; fresh ones, trained after the rules were fixed: six runs and three of each control, ten minutes. Expect:
-99 % test accuracy 26 times later than 99 % training accuracy (9 in the quickest; one fresh seed comes no further than 98.9 %); OV rank
-below that of random labels only after the test loss has dropped; drift of OV that stays up until then.
+decay nothing makes the network give that up. Quick: six runs and six of each control, 15 minutes of processor time to
+train and two to measure; fresh ones, trained after the rules were fixed: six runs and three of each control, ten minutes.
+Expect: 99 % test accuracy 26 times later than 99 % training accuracy (9 in the quickest; one fresh seed comes no further
+than 98.9 %); OV rank below that of random labels only after the test loss has dropped; drift of OV that stays up until
+then.
 """
 
 from pathlib import Path

@@ -1,7 +1,8 @@
 """The runs behind the pages on trained transformers.
 
 Sizes: toy (smaller and more hurried, for tests), quick (about a minute of one core a run) and paper (longer runs, or the
-larger setting of modular addition). Fresh seeds were trained after the rules were fixed on the first ones.
+larger setting of modular addition). Fresh seeds were trained after the rules were fixed on the first ones; so were seeds
+3-5 of 3 and 4 layers and of the controls of modular addition, for the rules were fixed when there were three of each.
 """
 
 from collections.abc import Mapping, Sequence
