@@ -85,7 +85,7 @@ def _bars(
     ax.axvline(line, color="#444", lw=1, ls=":")
     ax.set_yticks(y, places, fontsize=8)
     ax.set(xlim=(-0.02, 1.02), title=title)
-    ax.legend(fontsize=8, loc="lower right" if line < 0.9 else "upper left")
+    ax.legend(fontsize=8, loc="upper left")
 
 
 def _peers(ax: Axes, compared: Sequence[Compared]) -> None:
@@ -102,7 +102,7 @@ def _peers(ax: Axes, compared: Sequence[Compared]) -> None:
         ax.text(max(row.recall.high, 0.02), float(k), says, va="center", fontsize=8)
     ax.set_yticks(y, [row.method.replace(" (", "\n(") for row in rows], fontsize=8)
     ax.set(
-        xlim=(0, 1.25),
+        xlim=(0, 1.5),
         xlabel="recall of visible transitions",
         title="Peers, each tuned to our false-alarm rate\nin every cell, random walks left out",
     )
