@@ -7,7 +7,8 @@ import probes
 from probes.series.transitions.bins import BinnedRecord, search_bins
 from probes.series.transitions.find import scaled_sums
 from probes.series.transitions.laws import coloured, covariance_of_means, inverse_root
-from probes.series.transitions.search import search_blocks
+from probes.series.transitions.search import _elsewhere, search_blocks
+from probes.series.transitions.transition import Transition
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*could be:UserWarning")
 STEPS = np.arange(1.0, 20_001)
@@ -85,3 +86,11 @@ def test_the_way_back_from_a_warm_up_spike_is_called_a_spike():
     assert "cliff" not in set(found["kind"])
     assert "spike" in set(found["kind"])
     assert 200 < found[found["kind"] == "spike"]["step"].iloc[0] < 450
+
+
+def test_of_two_findings_at_one_place_the_surer_is_kept():
+    sure, other = (Transition(1000.0 * x, 0, 0, "stage", way, 0.3, p, 50.0)
+                   for x, way, p in ((1.0, "fall", 1e-9), (1.2, "rise", 1e-4)))  # fmt: skip
+    far = Transition(9000.0, 0, 0, "stage", "fall", 0.3, 1e-3, 50.0)
+    assert _elsewhere([other, far, sure], []) == [sure, far]
+    assert _elsewhere([other, far], [sure]) == [far]

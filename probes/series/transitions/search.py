@@ -115,7 +115,12 @@ def _if_it_recovers(sums: Sums, row: Transition) -> Transition:
 
 
 def _elsewhere(rows: Sequence[Transition], places: Sequence[Transition]) -> list[Transition]:
-    return [row for row in rows if not any(_is_same(row, place) for place in places)]
+    """Those at none of these places, the surest of each other: a place has one name."""
+    kept: list[Transition] = []
+    for row in sorted(rows, key=lambda row: row.p_value):
+        if not any(_is_same(row, place) for place in [*places, *kept]):
+            kept.append(row)
+    return kept
 
 
 def _upwards(row: Transition) -> Transition:
