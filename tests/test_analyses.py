@@ -115,8 +115,9 @@ def test_a_page_on_transformers_is_judged_on_the_first_seeds_where_fresh_ones_ar
 
 
 def counted(summary: str) -> str:
-    """Whatever the numbers of series are, which differ between sizes."""
-    return re.sub(r"\b\d+ (series|panels)", r"some \1", summary)
+    """Whatever the numbers of series are, which differ between sizes, and whichever release was the last one judged."""
+    without_release = re.sub(r"^Release [\w.+]+", "Some release", summary)
+    return re.sub(r"\b\d+ (series|panels)", r"some \1", without_release)
 
 
 def rule_in(worth: str) -> str:
