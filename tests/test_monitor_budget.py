@@ -46,9 +46,9 @@ def test_a_budget_expects_the_median_cost_of_late_so_that_one_slow_start_is_forg
         with budget.spending("measurement"):
             now += seconds
     assert budget.cost["measurement"] == 2.0
-    now += 29.0  # 13 were spent, 14.5 may be
+    now += 37.0  # 13 were spent, and four fifths of 18.5 may be by choice
     assert not budget.affords("measurement")
-    now += 2.0
+    now += 1.0
     assert budget.affords("measurement")
 
 
@@ -57,11 +57,13 @@ def test_what_the_end_will_cost_is_put_aside():
     budget = Budget(0.1, clock=lambda: now)
     with budget.spending("look"):
         now += 1.0
-    now += 25.0  # 2.5 may be spent, 1 was
+    now += 26.0  # four fifths of 2.6 may be spent by choice, 1 was
     assert budget.affords("look")
     budget.reserved = 2.0
     assert not budget.affords("look")
     now += 15.0
+    assert not budget.affords("look")
+    now += 10.0
     assert budget.affords("look")
 
 

@@ -130,12 +130,11 @@ def test_what_is_not_searched_has_nothing_to_be_found(rng):
     searched = []
     quiet = [null(kind, 900, seed=[34, 0]).series.to_numpy()[-900:] for kind in NULLS]
     for values in (*quiet, cliff, 1 - cliff, spike):
-        sums = scaled_sums(values, steps, benefit=0.0)
-        found = search_blocks(sums, 1e-3)
-        assert search_if_promising(sums, 1e-3) == found
+        found = search_blocks(scaled_sums(values, steps, benefit=0.0), 1e-3)
+        assert search_if_promising(values, steps, 1e-3) == found
         searched.append(len(found))
     sums = scaled_sums(cliff, steps, benefit=0.0)
-    assert search_if_promising(sums, 1e-4, known) == search_blocks(sums, 1e-4, known)
+    assert search_if_promising(cliff, steps, 1e-4, known) == search_blocks(sums, 1e-4, known)
     assert max(searched) > 0
     assert min(searched) == 0
 

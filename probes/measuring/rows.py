@@ -49,6 +49,10 @@ class RowIndex:
 
     def __len__(self) -> int:
         """How many rows a checkpoint has."""
+        return self._length
+
+    @cached_property
+    def _length(self) -> int:
         return sum(heads * components for heads, components in self.blocks.values())
 
     @cached_property

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from joblib.externals.loky.cloudpickle_wrapper import dumps as dumps_by_value
@@ -32,6 +32,7 @@ from probes.series.online import Detector
 _RING_BYTES = 2**27
 _FEWEST, _MOST = 4, 64
 """Slots: one is measured, one was before and is compared with, one waits, one is filled."""
+_PIPE_BYTES = 2**20
 _START = "from probes.monitor.worker import main; main()"
 
 Answer = Measured | Looked
@@ -74,8 +75,9 @@ class Background:
         self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
         for descriptor in (self._in, self._out):
             os.set_blocking(descriptor, False)
+        _widen(self._in)
         self._owner = os.getpid()
-        self._free, self._previous, self._previous_step = list(range(count)), -1, -1
+        self._free, self._previous, self._previous_step = list(reversed(range(count))), -1, -1
         self._waiting: dict[int, int] = {}  # slot to step, oldest first
         self._looks: set[str] = set()
         self._sending, self._received = bytearray(framed(message)), bytearray()
@@ -94,11 +96,11 @@ class Background:
 
     def measure(self, step: int, weights: InMemory) -> None:
         """Copy the weights and have them measured; only where there is room."""
-        slot = self._free.pop(0)
+        slot = self._free.pop()  # the one that was used last, whose memory is there already
         try:
             self.slots.fill(slot, weights)
         except Exception:
-            self._free.insert(0, slot)
+            self._free.append(slot)
             raise
         self._waiting[slot] = step
         self._send(Measure(step, slot))
@@ -107,13 +109,13 @@ class Background:
         """The next measurement has nothing before it to compare with."""
         self._send(Forget(reason))
 
-    def look(self, step: int, name: str, detector: Detector) -> bool:
-        """Have a series looked at as it is now; False where the last look at it is not finished."""
-        if name in self._looks:
-            return False
-        self._looks.add(name)
-        self._send(Look(step, name, detector))
-        return True
+    def look(self, step: int, detectors: Mapping[str, Detector]) -> int:
+        """Have those series looked at, as they are now, at which the last look is finished; how many these are."""
+        some = {name: one for name, one in detectors.items() if name not in self._looks}
+        self._looks.update(some)
+        if some:
+            self._send(Look(step, some))
+        return len(some)
 
     def answers(self) -> Iterator[Answer]:
         """What has come since the last time. Raises DiedError where the worker is gone, after what it still said."""
@@ -167,10 +169,10 @@ class Background:
 
     def _send(self, message: Measure | Look | Forget) -> None:
         self._sending += framed(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
-        self._exchange()
+        self._write()
 
-    def _exchange(self) -> bool:
-        """Send and receive as much as goes without waiting; whether the worker is there."""
+    def _write(self) -> None:
+        """Send as much as goes without waiting."""
         try:
             while self._sending:
                 del self._sending[: os.write(self._in, self._sending)]
@@ -178,6 +180,10 @@ class Background:
             pass
         except OSError:  # nobody reads any more; what was answered before is still there
             self._sending.clear()
+
+    def _exchange(self) -> bool:
+        """Send and receive as much as goes without waiting; whether the worker is there."""
+        self._write()
         try:
             while some := os.read(self._out, 2**20):
                 self._received += some
@@ -202,7 +208,7 @@ class Background:
                     self._free.append(self._previous)
                 self._previous, self._previous_step = answer.slot, answer.step
             else:
-                self._looks.discard(answer.name)
+                self._looks.difference_update(answer.found)
             yield answer
 
 
@@ -215,6 +221,14 @@ def _shared_memory(size: int) -> int:
             memory = os.dup(file.fileno())
     os.ftruncate(memory, size)
     return memory
+
+
+def _widen(pipe: int) -> None:
+    """Room for all series of a look at once, where the system gives it: what has no room waits for the next update."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _environment() -> dict[str, str]:

@@ -1,8 +1,10 @@
 """How much time a monitor may take: it counts what it spends, and does only what it can pay for.
 
-    spent + expected cost + what the end will cost <= share x time spent training
+    spent + expected cost + what the end will cost <= AIM x share x time spent training
 
 What something costs is the median of the last few times. The first time that is not known, so everything is done once.
+The rest of the share is for what cannot be foreseen or seen from in here: a look that has to fit something, the way
+into a call and out of it, caches that it leaves cold.
 The end is not free: every series is looked at once more and the last weights are measured. That is put aside from the
 beginning, as far as it is known (`reserved`).
 
@@ -20,7 +22,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import ceil, inf
-from statistics import median
 from time import perf_counter
 
 FLOOR = 1.5
@@ -30,6 +31,8 @@ DEAR_FLOOR = 4.0
 """The same of probes that cost more than others, see `probes.monitor.probe_costs`."""
 NO_FLOOR = inf
 """Of what costs many times as much, and loses nothing by waiting but time: looks at short series."""
+AIM = 0.8
+"""Of the share: what is spent by choice."""
 AHEAD = 1000
 """Updates whose earnings may be spent before."""
 _LATELY = 5
@@ -56,7 +59,7 @@ class Budget:
     @property
     def cost(self) -> dict[str, float]:
         """What each kind of work cost lately, in seconds."""
-        return {kind: median(seconds) for kind, seconds in self._lately.items()}
+        return {kind: self.cost_of(kind) for kind in self._lately}
 
     @property
     def training(self) -> float:
@@ -82,9 +85,13 @@ class Budget:
 
         besides is what is sure to be spent as well.
         """
+        return self._counted(kind, self.would_afford(kind, step, floor, besides=besides))
+
+    def would_afford(self, kind: str, step: int | None = None, floor: float = FLOOR, *, besides: float = 0.0) -> bool:
+        """The same, asked beforehand: nothing is counted."""
         after = self.spent + besides + self.cost_of(kind) + self.reserved
-        can = self.share == 1 or kind not in self._lately or after <= self.share * self.training
-        return self._counted(kind, can or (step is not None and self.is_overdue(kind, step, floor)))
+        can = self.share == 1 or kind not in self._lately or after <= AIM * self.share * self.training
+        return can or (step is not None and self.is_overdue(kind, step, floor))
 
     def affords_alone(self, kind: str, step: int, updates: int) -> bool:
         """The same of work that has the share for itself, after so many updates.
@@ -97,7 +104,9 @@ class Budget:
 
     def cost_of(self, kind: str) -> float:
         """What this kind of work cost lately, in seconds; 0 where that is not known."""
-        return median(self._lately[kind]) if kind in self._lately else 0.0
+        lately = sorted(self._lately.get(kind, ()))
+        half = len(lately) // 2
+        return 0.0 if not lately else lately[half] if len(lately) % 2 else (lately[half - 1] + lately[half]) / 2
 
     def _counted(self, kind: str, can: bool) -> bool:
         if not can:

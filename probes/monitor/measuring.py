@@ -5,7 +5,8 @@ Of a sharded model all ranks gather what is handed over, and the worker of the f
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from probes.monitor.background import Answer, Background, DiedError
 from probes.monitor.budget import FLOOR, NO_FLOOR, Budget
@@ -15,7 +16,7 @@ from probes.monitor.probe_costs import ProbeCosts
 from probes.monitor.slot_measurement import SlotMeasurement
 from probes.monitor.spending_notes import affords
 from probes.monitor.worker import Measured
-from probes.series.online import Detector
+from probes.series.online import Detector, Event
 from probes.series.online.detection import FEWEST_ENTRIES, MOST_TESTED
 
 logger = logging.getLogger("probes.monitor")
@@ -23,6 +24,7 @@ logger = logging.getLogger("probes.monitor")
 MEASUREMENT, HAND_OVER = "measurement", "hand-over of weights to the worker"
 LOOK, SHORT_LOOK = "look at a series", "look at a short series"
 RESUMED = "training was resumed here, and the weights of the measurement before were not kept"
+_LOOK_FLOORS = {LOOK: FLOOR, SHORT_LOOK: NO_FLOOR}
 _PATIENCE = 60.0  # seconds, with a worker at the end
 
 
@@ -91,26 +93,46 @@ class Measuring:
         self.budget.note(MEASUREMENT, max(seconds - dear, 0.0), step)
         yield Measured(step, 0, found, failure, 0.0)
 
-    def reserve(self, detectors: Iterable[Detector]) -> None:
-        """Put aside what the end will cost: a last look at each of these, and a measurement; nothing where a worker is.
+    def reserve(self, looks: int) -> None:
+        """Put aside what the end will cost: so many last looks, and a measurement; nothing where a worker is.
 
         Of a run that goes on, no series stays short.
         """
-        kinds = [] if self.background else [MEASUREMENT, *(LOOK for _ in detectors)]
-        self.budget.reserved = sum(map(self.budget.cost_of, kinds))
+        cost_of = self.budget.cost_of
+        self.budget.reserved = 0.0 if self.background else cost_of(MEASUREMENT) + looks * cost_of(LOOK)
 
-    def looks_here(self, step: int, name: str, detector: Detector, *, last: bool = False) -> bool:
-        """Whether a series is to be looked at here and now: there is time or it is the last, and no worker to do it.
+    def may_look(self, step: int, ready: Iterable[Detector], more: int) -> bool:
+        """Whether there is time to look at one of these, once it has so many more values: else they are left out.
+
+        Then what is buffered of them need not be read either.
+        """
+        kinds = Counter(look_kind(detector, more) for detector in ready)
+        if not kinds or self.background or self.processes.count > 1:
+            return bool(kinds)
+        if any(self.budget.would_afford(kind, step, _LOOK_FLOORS[kind]) for kind in kinds):
+            return True
+        for kind, count in kinds.items():
+            affords(self.budget, kind, step, _LOOK_FLOORS[kind])  # which says it, the first time
+            self.budget.left_out[kind] += count - 1
+        return False
+
+    def look(self, step: int, ready: Mapping[str, Detector], *, last: bool = False) -> Iterator[tuple[str, list[Event]]]:
+        """Look at those of the series that there is time for, the last time at all; a worker says later what it found.
 
         The ranks of a sharded model have to know at once what is found: it is not left to a worker there.
         """
-        self.budget.last_looks += last
-        if not self.background or self.processes.count > 1:
+        self.budget.last_looks += len(ready) * last
+        if self.background and self.processes.count == 1:
+            done = self.background.look(step, ready)
+            self.budget.done[LOOK] += done
+            self.budget.left_out[LOOK] += len(ready) - done
+            return
+        for name, detector in ready.items():
             kind = look_kind(detector)
-            return last or affords(self.budget, kind, step, NO_FLOOR if kind == SHORT_LOOK else FLOOR)
-        counts = self.budget.done if self.background.look(step, name, detector) else self.budget.left_out
-        counts[LOOK] += 1
-        return False
+            if last or affords(self.budget, kind, step, _LOOK_FLOORS[kind]):
+                with self.budget.spending(kind, step):
+                    found = detector.look(step)
+                yield name, found
 
     def answers(self, *, last: bool = False) -> Iterator[Answer]:
         """What a worker has answered; the last time, what it still has to answer is waited for."""
@@ -158,6 +180,6 @@ class Measuring:
             self.budget.done.pop(kind)
 
 
-def look_kind(detector: Detector) -> str:
-    """Where a look is counted: at few values it takes many times as long."""
-    return SHORT_LOOK if detector.is_short else LOOK
+def look_kind(detector: Detector, more: int = 0) -> str:
+    """Where a look is counted, once there are so many more values: at few of them it takes many times as long."""
+    return SHORT_LOOK if detector.is_short_with(more) else LOOK

@@ -36,7 +36,7 @@ from probes.monitor.home import Home
 from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.live_weights import LiveWeights, Model
 from probes.monitor.measured_table import MeasuredTable
-from probes.monitor.measuring import RESUMED, Measuring, look_kind
+from probes.monitor.measuring import RESUMED, Measuring
 from probes.monitor.quiet_steps import QuietSteps
 from probes.monitor.readings import Readings
 from probes.monitor.scalar_log import ScalarLog
@@ -288,10 +288,11 @@ class Monitor(Readings):
         if isinstance(answer, Measured):
             self._take_in(answer.found, answer.failure)
             return
-        apply_look(self.tracked.detectors[answer.name], answer.state, answer.events)
-        self._looked_at(answer.name, answer.step)
-        for event in answer.events:
-            self._announce(replace(event, detected_at=max(self.done, event.detected_at)))
+        for name, (events, state) in answer.found.items():
+            apply_look(self.tracked.detectors[name], state, events)
+            self._guarded(self._looked_at, name, answer.step)
+            for event in events:
+                self._announce(replace(event, detected_at=max(self.done, event.detected_at)))
 
     def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
         """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
@@ -309,15 +310,15 @@ class Monitor(Readings):
 
     def _found(self, step: int, last: bool) -> list[Event]:
         """What is new in the series that there is time to look at (the last time, in all); a worker says so later."""
-        if last or self.tracked.will_be_ready(len(self._scalars.buffer)):
-            self._guarded(self._scalars.flush)
+        self._measuring.reserve(len(self.tracked.detectors))
+        more = len(self._scalars.buffer)
+        if not last and not self._measuring.may_look(step, self.tracked.ready_with(more), more):
+            return self.tracked.take_alarms()
+        self._guarded(self._scalars.flush)
         found = self.tracked.take_alarms()
-        self._measuring.reserve(self.tracked.detectors.values())
-        for name, detector in self.tracked.ready(last=last).items():
-            if self._measuring.looks_here(step, name, detector, last=last):
-                with self.budget.spending(look_kind(detector), step):
-                    found += detector.look(step)
-                self._guarded(self._looked_at, name, step)
+        for name, events in self._measuring.look(step, self.tracked.ready(last=last), last=last):
+            found += events
+            self._guarded(self._looked_at, name, step)
         return found
 
     def _announce_alarms(self) -> None:

@@ -16,7 +16,7 @@ from checkpoints.files.in_memory import is_sharded
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
 from probes.monitor.measuring import Measuring
-from probes.monitor.scalar_log import SECONDS, ScalarLog
+from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.steps import Steps
 
 _POLL, _POLL_SHARE = 8, 64
@@ -33,8 +33,8 @@ class QuietSteps:
         self, budget: Budget, log: ScalarLog, checkpoints: AdaptiveCheckpoints | None, *schedules: Steps
     ) -> None:
         self._budget, self._log, self._checkpoints, self._schedules = budget, log, checkpoints, schedules
-        self.until = 0
-        """The first step that is not quiet."""
+        self.until, self.patience = 0, 0.0
+        """The first step that is not quiet; and how old a batch of scalars may become until then, in seconds."""
 
     def wait(self, step: int, measuring: Measuring) -> None:
         """Something was done at this step: find out when the next is due."""
@@ -43,7 +43,7 @@ class QuietSteps:
             due = min(due, self._checkpoints.next_due)
         if measuring.is_waiting:
             due = min(due, step + max(_POLL, step // _POLL_SHARE))
-        self.until = ceil(min(due, step + 1e9))
+        self.until, self.patience = ceil(min(due, step + 1e9)), self._log.patience
 
     def takes(self, step: Any, scalars: Mapping[str, float | Tensor]) -> bool:
         """Keep the scalars of an update before `until`; False where that is not all there is to do.
@@ -54,7 +54,7 @@ class QuietSteps:
         if type(step) is not int or not 0 < step < self.until or len(log.buffer) >= log.room - 1:
             return False
         began = self._budget.clock() if step % _TIMED == 0 else None
-        if monotonic() - log.since > SECONDS:
+        if monotonic() - log.since > self.patience:
             return False
         for value in scalars.values():
             if type(value) is not float:

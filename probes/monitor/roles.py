@@ -23,10 +23,12 @@ FEWEST = 50
 """Values after which the course of a scalar says whether it may be a loss."""
 
 
+_HUMP, _BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])"), re.compile(r"[^a-zA-Z0-9]+")
+
+
 def words(name: str) -> list[str]:
     """The words of a name, in small letters."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return [word for word in re.split(r"[^a-zA-Z0-9]+", apart.lower()) if word]
+    return [word for word in _BETWEEN.split(_HUMP.sub(" ", name).lower()) if word]
 
 
 def role(name: str) -> str:

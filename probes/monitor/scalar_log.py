@@ -1,8 +1,9 @@
 """Scalars from the training loop to records and sinks, in batches: asking an accelerator for a number makes it wait.
 
-A batch is read at every look, and is never more than the steps made before, nor than 64. What is in it is lost where a
-process is killed, and with it the values around a transition perhaps. So where there is a run to go on with, a batch is
-at most a hundredth of the steps, and is handed to the operating system at once.
+A batch is read for every look, and is never more than half of the steps made before, nor than 128: what cannot wait for
+a look (`alarms`) is found in it. What is in it is lost where a process is killed, and with it the values around a
+transition perhaps. So where there is a run to go on with, a batch is at most a hundredth of the steps, and 64, and is
+handed to the operating system at once.
 """
 
 import time
@@ -16,9 +17,10 @@ from probes.monitor.guarded_sinks import GuardedSinks
 from probes.monitor.sinks import RunDirectory
 from probes.monitor.tracked_scalars import TrackedScalars
 
-_MOST, _FEWEST = 64, 8
+_MOST, _FEWEST = 128, 8
 _SHARE = 100
-SECONDS = 1.0
+_SECONDS, _SECONDS_UNSEEN = 1.0, 5.0
+"""How old a batch may become: where somebody may be looking on at a sink, and where nobody is."""
 
 Rows = list[tuple[int, dict[str, float]]]
 """Steps with their scalars, as numbers."""
@@ -36,6 +38,11 @@ class ScalarLog:
         """How many steps are buffered before the next flush; at first few, to say soon what is watched."""
         self._run: RunDirectory | None = None
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which a batch is read, however small."""
+        return _SECONDS if self._sinks.sinks else _SECONDS_UNSEEN
+
     def write_through(self, run: RunDirectory) -> None:
         """There is a run to go on with: it is a sink too, and as little as possible is to be missing from it."""
         self._run = run
@@ -48,7 +55,7 @@ class ScalarLog:
         }
         if self._keep:
             self.buffer.append((step, whole))
-        if len(self.buffer) >= self.room or time.monotonic() - self.since > SECONDS:
+        if len(self.buffer) >= self.room or time.monotonic() - self.since > self.patience:
             self.flush()
 
     def flush(self) -> None:
@@ -56,7 +63,8 @@ class ScalarLog:
         buffered, self.buffer, self.since = self.buffer, [], time.monotonic()
         if buffered:
             made = buffered[-1][0]
-            self.room = min(_MOST, max(_FEWEST, made if self._run is None else made // _SHARE))
+            self.room = min(_MOST, made // 2) if self._run is None else min(_MOST // 2, made // _SHARE)
+            self.room = max(_FEWEST, self.room)
         columns: dict[str, tuple[list[int], list[float]]] = {}
         for some in _of_the_same_names(self._numbers(buffered)):
             steps = [step for step, _ in some]

@@ -7,21 +7,23 @@ the measurement before are still there, with all that was computed of them.
 
 import time
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from checkpoints.files.in_memory import InMemory
 from checkpoints.heads.layout import Layer
 from probes.circuits import BuiltCircuit, FromDescription, Matrix, read_layer
 from probes.matrices.factored import Factored, factors
-from probes.measuring.catalogue import Probe
+from probes.measuring.catalogue import PROBES, Probe
 from probes.measuring.checkpoint import UNREADABLE, LayerCircuits, by_shape, numbers_of, one_thread
 from probes.measuring.plan import Place, Plan
 from probes.measuring.rows import CheckpointValues
 from probes.monitor.slot_heads import SlotHeads
-from probes.monitor.spectral_numbers import spectral_numbers
+from probes.monitor.spectral_numbers import Formula, formulas_of, spectral_numbers
 from probes.monitor.weight_slots import WeightSlots
 
 PREVIOUS = "@previous"
@@ -45,16 +47,26 @@ class SlotMeasurement:
         self._matrices: dict[tuple[int, tuple[Layer, ...]], Matrices] = {}
         self._previous: list[LayerCircuits] | None = None
         self._rows: dict[tuple, np.ndarray] = {}
+        self._formulas: dict[frozenset[str], dict[str, Formula]] = {}
 
     def measure(self, step: int, slot: int, only: Collection[str] | None = None) -> tuple[CheckpointValues, str | None]:
         """All numbers of what lies in a slot (of some probes alone, if they are named), and why there are none."""
-        with one_thread():
+        with one_thread(), self._without_gradients():
             try:
                 return self._measured(step, slot, only), None
             except UNREADABLE as error:
                 self._previous, self.why_no_previous = None, "the measurement before this one failed"
                 reason = f"the model at step {step}: {type(error).__name__}: {error}"
                 return self.plan.rows.nothing(step, reason), reason
+
+    def _without_gradients(self) -> AbstractContextManager:
+        """Arithmetic is quicker where torch need not keep track of it; somebody's own code may want it to."""
+        return torch.inference_mode() if self._is_ours else nullcontext()
+
+    @cached_property
+    def _is_ours(self) -> bool:
+        """Whether no code but this package's is called."""
+        return self._is_cut_out and all(probe.name in PROBES for probe in self.plan.probes)
 
     def forget(self, reason: str) -> None:
         """The next measurement has nothing before it to compare with."""
@@ -69,21 +81,21 @@ class SlotMeasurement:
         values, why = np.full(len(plan.rows), np.nan), dict[int, str]()
         current: list[LayerCircuits] = []
         cost = dict.fromkeys((probe.name for probe in plan.probes), 0.0)
+        chosen = frozenset(cost) if only is None else frozenset(only)
         for number, layers in enumerate(plan.batches):
             heads = {names: alike.read(step) for names, alike in self._read(slot, layers)}
             before = self.why_no_previous if self._previous is None else self._previous[number]
-            chosen = [probe for probe in plan.probes if only is None or probe.name in only]
             at_once = self._at_once(heads, chosen, values, cost)
             for probe in plan.probes:
                 compares = probe.reads == "current, previous"
-                if probe not in chosen:
+                if probe.name not in chosen:
                     why.update(dict.fromkeys(self._rows_of(probe, heads).tolist(), LEFT_OUT))
                 elif probe.name not in at_once:
                     began = time.thread_time()
                     for (circuit, layer), found in numbers_of(probe, heads, before if compares else None).items():
                         plan.rows.fill(values, why, (layer, probe.name + PREVIOUS * compares, circuit), found)
                     cost[probe.name] += time.thread_time() - began
-                if probe not in chosen or (compares and isinstance(before, str)):
+                if probe.name not in chosen or (compares and isinstance(before, str)):
                     cost.pop(probe.name, None)  # it did nothing
             current.append(heads)
         self.cost |= cost
@@ -92,13 +104,15 @@ class SlotMeasurement:
         return CheckpointValues(step, values, why)
 
     def _at_once(
-        self, heads: LayerCircuits, probes: list[Probe], values: np.ndarray, cost: dict[str, float]
+        self, heads: LayerCircuits, chosen: frozenset[str], values: np.ndarray, cost: dict[str, float]
     ) -> set[str]:
         """Fill in what a spectrum gives in one go, where all heads have one; the names of these probes."""
         began = time.thread_time()
-        found = {names: spectral_numbers(one, probes) for names, one in heads.items()}
+        if chosen not in self._formulas:
+            self._formulas[chosen] = formulas_of([probe for probe in self.plan.probes if probe.name in chosen])
+        found = {names: spectral_numbers(one, self._formulas[chosen]) for names, one in heads.items()}
         done = set.intersection(*(set(numbers) for numbers in found.values())) if found else set()
-        for probe in probes:
+        for probe in self.plan.probes:
             if probe.name in done:
                 numbers = [found[names][probe.name].reshape(-1) for names in heads]
                 values[self._rows_of(probe, heads)] = np.concatenate(numbers)

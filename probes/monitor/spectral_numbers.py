@@ -6,30 +6,37 @@ test holds them together. Where a head has no spectrum to speak of, or not enoug
 nothing is returned, and each probe is asked by itself: it has the reasons.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from probes.matrices.grams import Grams
 from probes.measuring.catalogue import PROBES, Probe, spectral
 from probes.measuring.layer_heads import LayerHeads
 
 
-def spectral_numbers(heads: LayerHeads, probes: Sequence[Probe]) -> dict[str, np.ndarray]:
-    """Numbers [head, component] of those of the probes that are the catalogue's own of a spectrum, by name."""
-    wanted = {probe.name: _formula(probe) for probe in probes}
-    formulas = {name: formula for name, formula in wanted.items() if formula is not None}
-    if not formulas or any(heads.missing_reason):
+def spectral_numbers(heads: LayerHeads, formulas: Mapping[str, "Formula"]) -> dict[str, np.ndarray]:
+    """Numbers [head, component] by some of the formulas of a spectrum, by name."""
+    if not formulas or not _is_of_full_rank(heads.grams, heads.singular_values):
         return {}
     values = heads.singular_values
-    if not bool(torch.isfinite(values).all()) or not bool((heads.rank == values.shape[-1]).all()):
-        return {}
     spectrum = _Spectrum(values)
     found = {name: formula(spectrum) for name, formula in formulas.items()}
     numbers = {name: one.numpy().reshape(len(heads), -1) for name, one in found.items() if one is not None}
+    if all(math.isfinite(one.sum()) for one in numbers.values()):
+        return numbers
     return {name: one for name, one in numbers.items() if np.isfinite(one).all()}
+
+
+def _is_of_full_rank(grams: Grams | None, values: Tensor) -> bool:
+    """Whether every head has a finite spectrum in which no value is rounding; heads that are unusable are zeros."""
+    found, rounding = values.numpy(), values.shape[-1] * np.finfo(np.float64).eps
+    is_full = found[:, -1] > rounding * found[:, 0]  # False of what is not finite
+    return bool(is_full.all()) and (grams is None or bool((grams.squared_norm.numpy() > 0).all()))
 
 
 class _Spectrum:
@@ -40,9 +47,9 @@ class _Spectrum:
         self.scaled = values / values.amax(-1, keepdim=True)
 
     @cached_property
-    def entropy_rank(self) -> Tensor:
-        """The effective rank of all of them."""
-        return _entropy_rank(self.scaled)
+    def minus_entropy(self) -> Tensor:
+        """Whose exponential, upside down, is the effective rank of all of them."""
+        return _minus_entropy(self.scaled)
 
     @cached_property
     def squares(self) -> Tensor:
@@ -50,10 +57,16 @@ class _Spectrum:
         return self.scaled.square().sum(-1)
 
 
-_Formula = Callable[[_Spectrum], Tensor | None]
+Formula = Callable[[_Spectrum], Tensor | None]
 
 
-def _formula(probe: Probe) -> _Formula | None:
+def formulas_of(probes: Sequence[Probe]) -> dict[str, Formula]:
+    """What those of the probes that are the catalogue's own of a spectrum work out, by name."""
+    found = {probe.name: _formula(probe) for probe in probes}
+    return {name: formula for name, formula in found.items() if formula is not None}
+
+
+def _formula(probe: Probe) -> Formula | None:
     """What a probe of the catalogue works out; None of any other."""
     function = probe.function
     if isinstance(function, partial) and function.func is spectral.marginalized_effective_rank:
@@ -62,9 +75,9 @@ def _formula(probe: Probe) -> _Formula | None:
     return _FORMULAS.get(probe.name) if known is not None and known.function is function else None
 
 
-def _entropy_rank(scaled: Tensor) -> Tensor:
+def _minus_entropy(scaled: Tensor) -> Tensor:
     p = scaled / scaled.sum(-1, keepdim=True)
-    return torch.exp(-torch.special.xlogy(p, p).sum(-1))
+    return torch.special.xlogy(p, p).sum(-1)
 
 
 def _marginalized(spectrum: _Spectrum, *, removed: int) -> Tensor | None:
@@ -73,12 +86,12 @@ def _marginalized(spectrum: _Spectrum, *, removed: int) -> Tensor | None:
     if removed >= values.shape[-1]:
         return None
     rest = (values[..., k:] / values[..., k : k + 1] for k in range(1, removed + 1))
-    return torch.stack([spectrum.entropy_rank, *map(_entropy_rank, rest)], dim=-1)
+    return torch.exp(-torch.stack([spectrum.minus_entropy, *map(_minus_entropy, rest)], dim=-1))
 
 
-_FORMULAS: dict[str, _Formula] = {
+_FORMULAS: dict[str, Formula] = {
     "norm": lambda spectrum: spectrum.values.norm(dim=-1),
-    "effective_rank": lambda spectrum: spectrum.entropy_rank,
+    "effective_rank": lambda spectrum: torch.exp(-spectrum.minus_entropy),
     "stable_rank": lambda spectrum: spectrum.squares,
     "participation_ratio": lambda spectrum: spectrum.squares.square() / spectrum.scaled.pow(4).sum(-1),
 }

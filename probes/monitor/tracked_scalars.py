@@ -90,9 +90,9 @@ class TrackedScalars:
         ready = [(name, one) for name, one in self.detectors.items() if (one.has_news if last else one.is_ready)]
         return dict(sorted(ready, key=lambda pair: pair[1].looks))
 
-    def will_be_ready(self, more: int) -> bool:
-        """Whether there is one to look at once every series has so many more values."""
-        return any(one.is_ready_with(more) for one in self.detectors.values())
+    def ready_with(self, more: int) -> list[Detector]:
+        """Those to look at once every series has so many more values."""
+        return [one for one in self.detectors.values() if one.is_ready_with(more)]
 
     def tell(self) -> None:
         """Say what is watched and what is not, as far as it was not said before."""

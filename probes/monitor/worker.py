@@ -48,11 +48,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class Look:
-    """A series as it was at a step."""
+    """Some series as they were at a step."""
 
     step: int
-    name: str
-    detector: Detector
+    detectors: dict[str, Detector]
 
 
 @dataclass(frozen=True)
@@ -75,12 +74,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Looked:
-    """The answer to `Look`: what is new, and what the detector knows now."""
+    """The answer to `Look`: of every series what is new, and what its detector knows now."""
 
     step: int
-    name: str
-    events: list[Event]
-    state: dict[str, Any]
+    found: dict[str, tuple[list[Event], dict[str, Any]]]
     seconds: float
 
 
@@ -119,9 +116,8 @@ def _answer(measurement: SlotMeasurement, message: Measure | Look | Forget) -> M
         found, failure = measurement.measure(message.step, message.slot)
         return Measured(message.step, message.slot, found, failure, time.process_time() - began)
     if isinstance(message, Look):
-        events = message.detector.look(message.step)
-        state = look_state(message.detector)
-        return Looked(message.step, message.name, events, state, time.process_time() - began)
+        found = {name: (one.look(message.step), look_state(one)) for name, one in message.detectors.items()}
+        return Looked(message.step, found, time.process_time() - began)
     measurement.forget(message.reason)
     return None
 

@@ -29,7 +29,7 @@ Lags = Float64[np.ndarray, " lags"]
 
 _LAGS = 64  # of each level
 _LEVELS = 40  # enough for 10^13 values
-_BATCH = 512  # values taken in at once
+_BATCH = 2048  # values taken in at once: a few calls for each level, however many there are
 _LAST_SHARE = 100
 
 

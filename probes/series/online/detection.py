@@ -57,7 +57,7 @@ from probes.series.online.local_noise import judged_where_it_is
 from probes.series.online.record import Entries, Record
 from probes.series.online.screen import search_if_promising
 from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
-from probes.series.transitions.find import scaled_sums, without_spikes
+from probes.series.transitions.find import without_spikes
 from probes.series.transitions.short import search_values
 from probes.series.transitions.transition import Transition
 
@@ -210,7 +210,11 @@ class Detector:
     @property
     def is_short(self) -> bool:
         """Whether a look now would test the entries one by one, for want of many recent ones."""
-        return len(self.record) < BY_BLOCKS or self.record.count_of_recent(_RECENT) < BY_BLOCKS
+        return self.is_short_with(0)
+
+    def is_short_with(self, more: int) -> bool:
+        """The same once it has so many more entries."""
+        return min(len(self.record), self.record.count_of_recent(_RECENT)) + more < BY_BLOCKS
 
     def is_due(self, step: float) -> bool:
         """Whether it is time for a look: enough entries, and the step has grown by look_ratio since the last."""
@@ -265,7 +269,7 @@ class Detector:
             judged = (judged_where_it_is(row, _extent(row), *tested) for row in rows)
             return [row for row in judged if row.p_value < alpha]
         known = [row for row in self._known if row.kind not in ALARMS]
-        return search_if_promising(scaled_sums(values, steps, benefit=0.0), alpha, known)
+        return search_if_promising(values, steps, alpha, known)
 
     def _unknown(self, rows: list[Transition]) -> list[Transition]:
         """What is not a known transition; both are known from then on, where they were found now."""

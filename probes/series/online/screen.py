@@ -1,4 +1,4 @@
-"""Whether a search by blocks could find anything at all, told at a tenth of its price.
+"""Whether a search by blocks could find anything at all, told at a fraction of its price.
 
 Most looks at a growing series find nothing, and most of the time of `search_blocks` goes into tables of the cells that
 it tried. Its first tests need nothing but a few means over blocks each. Here these are worked out for all widths, for
@@ -9,182 +9,178 @@ and need not be made; where one is, it is made. So what is found is the same, al
     cliffs   a place that passes the test of convexity, that no known cliff explains, and where a step fits well enough
     dips     a cell whose p-value is below alpha, or a spike
     stages   a second hump of the descent in log time, at one of the widths
+
+Where the blocks lie depends on the steps alone, and is worked out once for all series of the same steps (`cells.py`).
+The noise of a mean is asked for where the shape is right, which is seldom.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
-import pandas as pd
+from jaxtyping import Float64
 
-from probes.series.transitions import cliffs, constants
-from probes.series.transitions.blocks import Blocks, Sums
+from probes.series.online.best_step import has_step
+from probes.series.online.cells import Cells, cells_of
+from probes.series.transitions import constants
+from probes.series.transitions.blocks import Sums
+from probes.series.transitions.find import scaled_sums
 from probes.series.transitions.search import search_blocks
 from probes.series.transitions.transition import Transition
+
+Series = Float64[np.ndarray, " n"]
 
 _LOOSER = 1e-6
 
 
-def search_if_promising(sums: Sums, alpha: float, known: Sequence[Transition] = ()) -> list[Transition]:
-    """What `search_blocks` returns."""
-    share = alpha / constants.TESTS
-    if may_have_dips(sums, share) or may_have_cliffs(sums, share, known) or may_have_stages(sums, share / 2):
-        return search_blocks(sums, alpha, known)
+def search_if_promising(
+    calm: Series, at: Series, alpha: float, known: Sequence[Transition] = ()
+) -> list[Transition]:
+    """What `search_blocks` finds in a series without spikes, not constant, that is looked at while it grows."""
+    share, series = alpha / constants.TESTS, Screened(calm, at)
+    if may_have_dips(series, share) or may_have_stages(series, share / 2) or may_have_cliffs(series, share, known):
+        return search_blocks(series.sums, alpha, known)
     return []
 
 
-def may_have_cliffs(sums: Sums, alpha: float, known: Sequence[Transition]) -> bool:
+class Screened:
+    """A series, scaled to its range, as the screening of all tests needs it."""
+
+    def __init__(self, calm: Series, at: Series) -> None:
+        self._calm, self.cells = calm, cells_of(at)
+        low, high = calm.min(), calm.max()
+        scaled = (calm - low) / (high - low)
+        self.total = np.concatenate(([0.0], np.cumsum(scaled - scaled.mean())))
+        self._one_value = self.cells.noise.one_value(scaled, constants.ROUNDING)
+        self.inflation, self._of_mean = self.cells.noise.of_means(scaled, self._one_value)
+
+    @cached_property
+    def sums(self) -> Sums:
+        """What the search itself is given."""
+        return scaled_sums(self._calm, self.cells.at, benefit=0.0)
+
+    def sd(self, cells: Cells) -> Float64[np.ndarray, "block cell"]:
+        """Standard deviation of the mean of every block."""
+        return self._one_value[cells.middle] * self._of_mean[cells.count]
+
+    def least(self, correlated: float, independent: float) -> Float64[np.ndarray, " count"]:
+        """By the number of values in a block: the threshold for correlated noise or for independent noise."""
+        found = np.where(self.inflation > constants.CORRELATED, correlated, independent)
+        unclear = np.abs(self.inflation - constants.CORRELATED) < _LOOSER
+        return np.where(unclear, min(correlated, independent), found)
+
+
+def may_have_cliffs(series: Screened, alpha: float, known: Sequence[Transition]) -> bool:
     """Whether `find_cliffs` would fit anything, in the series or upside down."""
-    at = sums.at
-    centre, block = _centres(sums, tuple(constants.BLOCK_WIDTHS))
-    inner, middle, outer = (block * (constants.GAP / 2 + whole) for whole in (0, 1, 2))
-    inside = (centre - outer >= at[0]) & (centre + outer <= at[-1])
-    centre, block, inner, middle, outer = (one[inside] for one in (centre, block, inner, middle, outer))
-    edges = [centre - outer, centre - middle, centre - inner, centre + inner, centre + middle, centre + outer]
-    before2, before, after, after2 = (sums.over(edges[k], edges[k + 1]) for k in (0, 1, 3, 4))
-    enough = np.minimum.reduce([b.count for b in (before2, before, after, after2)]) >= constants.FEWEST_IN_BLOCK
-    if not enough.any():
+    cells = series.cells.cliffs
+    if not len(cells):
         return False
-    everywhere = max(1.0, constants.INDEPENDENT_CELLS * int(enough.sum()))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        accelerates, decelerates = _above_chord(before2, before, after), -_above_chord(before, after, after2)
-        drop = before.mean - after.mean
-        rate = drop / (after.at - before.at)
-        rate_before = (before2.mean - before.mean) / (before.at - before2.at)
-        rate_after = (after.mean - after2.mean) / (after2.at - after.at)
-    is_correlated = before.inflation > constants.CORRELATED
+    before2, before, after, after2 = cells.means(series.total)
+    drop, earlier, later = before - after, before2 - before, after - after2
+    apart = np.diff(cells.at, axis=0)
+    rate_before, rate, rate_after = earlier / apart[0], drop / apart[1] * (1 + _LOOSER), later / apart[2]
+    everywhere = max(1.0, constants.INDEPENDENT_CELLS * len(cells))
+    least = series.least(
+        _least_z(everywhere * constants.GATE / alpha, constants.FREEDOM_IF_CORRELATED, constants.GATE),
+        _least_z(constants.CELLS_PER_PLACE, constants.DEGREES_OF_FREEDOM, constants.GATE),
+    )
     for direction, sign in (("fall", 1), ("rise", -1)):
         most = constants.RETURN_ALLOWED * sign * drop + _LOOSER
-        plausible = enough & (sign * drop > constants.SMALLEST_DROP - _LOOSER)
-        plausible &= sign * rate * (1 + _LOOSER) > constants.FASTER_INSIDE * np.maximum(
-            sign * rate_before, sign * rate_after
-        )
-        plausible &= (sign * (before.mean - before2.mean) < most) & (sign * (after2.mean - after.mean) < most)
+        plausible = sign * drop > constants.SMALLEST_DROP - _LOOSER
+        plausible &= sign * rate > constants.FASTER_INSIDE * np.maximum(sign * rate_before, sign * rate_after)
+        plausible &= (-sign * earlier < most) & (-sign * later < most)
         if not plausible.any():
             continue
-        z = np.where(plausible, np.minimum(sign * accelerates, sign * decelerates), -np.inf)
-        least = np.where(
-            is_correlated,
-            _least_z(everywhere * constants.GATE / alpha, constants.FREEDOM_IF_CORRELATED, constants.GATE),
-            _least_z(constants.CELLS_PER_PLACE, constants.DEGREES_OF_FREEDOM, constants.GATE),
-        )
-        places = new = np.flatnonzero(z > least)
+        some = cells.where(plausible)
+        sd, means = series.sd(some), [one[plausible] for one in (before2, before, after, after2)]
+        accelerates = _above_chord(some.at[:3], means[:3], sd[:3])
+        decelerates = -_above_chord(some.at[1:], means[1:], sd[1:])
+        passed = np.minimum(sign * accelerates, sign * decelerates) > least[some.count[1]]
+        places, width = some.centre[passed], some.width[passed]
+        new = np.ones(len(places), dtype=bool)
         for row in known:
             if row.direction == direction:
                 reach = max(constants.EXPLAINED_WIDTHS * row.width, constants.CLOSEST * row.step)
-                reach = np.maximum(constants.EXPLAINED_BLOCKS * block[new], reach) * (1 - _LOOSER)
-                new = new[np.abs(centre[new] - row.step) > reach]
-        if len(new) and _has_step(sums if sign > 0 else sums.flipped(), centre[places], alpha):
+                new &= np.abs(places - row.step) > np.maximum(constants.EXPLAINED_BLOCKS * width, reach) * (1 - _LOOSER)
+        if new.any() and has_step(series.sums if sign > 0 else series.sums.flipped(), places, alpha * (1 + _LOOSER)):
             return True
     return False
 
 
-def _has_step(sums: Sums, centres: np.ndarray, alpha: float) -> bool:
-    """Whether the best step down at one of these places has p < alpha; at fewer places it is no better."""
-    from scipy.special import stdtr
-
-    best, z = cliffs._best_step(sums, pd.DataFrame({"centre": centres}), [])
-    if best is None:
-        return False
-    freedom = cliffs._freedom(cliffs._at_scale(sums, best).inflation[0])
-    return bool(cliffs._places_looked_at(sums) * float(stdtr(freedom, -z)) < alpha * (1 + _LOOSER))
-
-
-def may_have_dips(sums: Sums, alpha: float) -> bool:
+def may_have_dips(series: Screened, alpha: float) -> bool:
     """Whether `find_dips_and_spikes` would find anything."""
-    at = sums.at
-    centre, block = _centres(sums, tuple(constants.DIP_WIDTHS))
-    half, whole = block / 2, 1.5 * block
-    inside = (centre - whole >= at[0]) & (centre + whole <= at[-1])
-    centre, block, half, whole = (one[inside] for one in (centre, block, half, whole))
-    left, middle, right = (
-        sums.over(*ends)
-        for ends in ((centre - whole, centre - half), (centre - half, centre + half), (centre + half, centre + whole))
-    )
-    enough = np.minimum.reduce([b.count for b in (left, middle, right)]) >= constants.DIP_FEWEST_IN_BLOCK
-    if not enough.any():
+    cells = series.cells.dips
+    if not len(cells):
         return False
-    is_narrow = block < constants.WIDEST_SPIKE * centre
-    tried = max(1.0, constants.DIP_INDEPENDENT_CELLS * int(enough.sum() + (enough & is_narrow).sum()))
-    down, up = left.mean - middle.mean, right.mean - middle.mean
-    sd_left, sd_right = np.hypot(left.sd, middle.sd), np.hypot(right.sd, middle.sd)
-    is_correlated = middle.inflation > constants.CORRELATED
-    for sign, counts in ((1, enough), (-1, enough & (block < constants.WIDEST_SPIKE * centre * (1 + _LOOSER)))):
-        deep = counts & (sign * np.where(sign * down < sign * up, down, up) > constants.SMALLEST_DEPTH - _LOOSER)
+    left, middle, right = cells.means(series.total)
+    down, up = left - middle, right - middle
+    ratio = cells.width / cells.centre
+    tried = max(1.0, constants.DIP_INDEPENDENT_CELLS * (len(cells) + int((ratio < constants.WIDEST_SPIKE).sum())))
+    least = series.least(
+        _least_z(tried, constants.DIP_FREEDOM_IF_CORRELATED, alpha),
+        _least_z(tried, constants.DIP_DEGREES_OF_FREEDOM, alpha),
+    )
+    for sign in (1, -1):
+        deep = np.minimum(sign * down, sign * up) > constants.SMALLEST_DEPTH - _LOOSER
+        if sign < 0:
+            deep &= ratio < constants.WIDEST_SPIKE * (1 + _LOOSER)
         if not deep.any():
             continue
-        z = np.where(deep, np.minimum(sign * down / sd_left, sign * up / sd_right), -np.inf)
-        for some, freedom in (
-            (is_correlated, constants.DIP_FREEDOM_IF_CORRELATED),
-            (~is_correlated, constants.DIP_DEGREES_OF_FREEDOM),
-        ):
-            if some.any() and z[some].max() > _least_z(tried, freedom, alpha):
+        some = cells.where(deep)
+        sd = series.sd(some)
+        z = np.minimum(sign * down[deep] / np.hypot(sd[0], sd[1]), sign * up[deep] / np.hypot(sd[2], sd[1]))
+        if (z > least[some.count[1]]).any():
+            return True
+    return False
+
+
+def may_have_stages(series: Screened, alpha: float) -> bool:
+    """Whether `find_humps` would find any, in the series or upside down; what is masked can only take some away."""
+    cells, place, widths = series.cells.slopes, series.cells.slope_place, series.cells.slope_width
+    if not len(cells):
+        return False
+    before, after = cells.means(series.total)
+    descent = (before - after) / series.cells.slope_apart
+    sd = np.hypot(*series.sd(cells)) / series.cells.slope_apart
+    lengths = [int((cells.width == width).sum()) for width in widths]
+    least = np.array([_least_hump(length, alpha / len(constants.SLOPE_WIDTHS)) for length in lengths])
+    f, error = descent[place], sd[place]
+    for sign in (1, -1):  # a valley between higher places, were all the noise its own
+        highest = sign * f
+        before_it = np.maximum.accumulate(highest, axis=1)
+        after_it = np.maximum.accumulate(highest[:, ::-1], axis=1)[:, ::-1]
+        deep = np.minimum(before_it, after_it) - highest > least[:, None] * error
+        for row in np.flatnonzero(deep.any(1)):
+            part = place[row, : lengths[row]]
+            if _has_hump(cells.centre[part], sign * descent[part], sd[part], widths[row], least[row]):
                 return True
     return False
 
 
-def may_have_stages(sums: Sums, alpha: float) -> bool:
-    """Whether `find_humps` would find any, in the series or upside down; what is masked can only take some away."""
-    first = np.log(max(float(sums.at[0]), float(sums.at[1] - sums.at[0])))
-    last = np.log(sums.at[-1])
-    grids = [
-        np.arange(first + width, last - width + 1e-9, width / constants.SLOPES_PER_WIDTH)
-        for width in constants.SLOPE_WIDTHS
-    ]
-    x, width = np.concatenate(grids), np.repeat(constants.SLOPE_WIDTHS, [len(grid) for grid in grids])
-    here = np.exp(x)
-    before, after = sums.over(np.exp(x - width), here), sums.over(here, np.exp(x + width))
-    enough = np.minimum(before.count, after.count) >= constants.SLOPE_FEWEST
-    with np.errstate(invalid="ignore", divide="ignore"):
-        apart = np.log(after.at) - np.log(before.at)
-        descent = (before.mean - after.mean) / apart
-        sd = np.hypot(before.sd, after.sd) / apart
-    ends = np.cumsum([0, *(len(grid) for grid in grids)])
-    for number, of_one in enumerate(constants.SLOPE_WIDTHS):
-        part = slice(ends[number], ends[number + 1])
-        some = enough[part]
-        if _has_hump(x[part][some], descent[part][some], sd[part][some], of_one, alpha / len(grids)):
-            return True
-    return False
+def _least_hump(length: int, alpha: float) -> float:
+    """The z by which a place must exceed another, of so many of one width."""
+    independent = length / constants.SLOPES_PER_WIDTH
+    return _least_z(max(1.0, independent * (independent - 1) / 2), constants.DEGREES_OF_FREEDOM, alpha)
 
 
-def _has_hump(x: np.ndarray, descent: np.ndarray, sd: np.ndarray, width: float, alpha: float) -> bool:
-    """Whether there is a c behind a valley b behind an a, each above the valley by enough, falling or rising."""
+def _has_hump(x: np.ndarray, f: np.ndarray, sd: np.ndarray, width: float, least: float) -> bool:
+    """Whether there is a c behind a valley b behind an a, each above the valley by enough."""
     apart = constants.HUMP_WIDTHS * width - 1e-9
-    if not len(x) or x[-1] - x[0] < 3 * apart:
+    if x[-1] - x[0] < 3 * apart:
         return False
-    independent = len(x) / constants.SLOPES_PER_WIDTH
-    pairs = max(1.0, independent * (independent - 1) / 2)
-    least = _least_z(pairs, constants.DEGREES_OF_FREEDOM, alpha)
-    above = (descent[:, None] - descent) / np.hypot(sd[:, None], sd)
+    higher = (f[:, None] - f) / np.hypot(sd[:, None], sd) > least
     earlier = x[:, None] <= x - apart
-    for sign in (1, -1):
-        higher = sign * above > least
-        valley = (higher & earlier).any(0)  # b: some a before it is higher
-        if not valley.any():
-            continue
-        f = sign * descent
-        taller = f[:, None] * (1 + _LOOSER) + _LOOSER > constants.HUMP_RATIO * np.maximum(f, 0)
-        behind = (higher & earlier.T & taller)[:, valley].any(1)  # c: higher than such a valley before it
-        if behind.any() and (higher & earlier & taller)[behind].any():  # and than something after it
-            return True
-    return False
+    valley = (higher & earlier).any(0)  # b: some a before it is higher
+    taller = f[:, None] * (1 + _LOOSER) + _LOOSER > constants.HUMP_RATIO * np.maximum(f, 0)
+    behind = (higher & earlier.T & taller)[:, valley].any(1)  # c: higher than such a valley before it
+    return bool((higher & earlier & taller)[behind].any())  # and than something after it
 
 
-def _centres(sums: Sums, widths: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The centres at which every width is tried, and the block there."""
-    at = sums.at
-    first, last = np.log(max(float(at[0]), float(at[1] - at[0]))), np.log(at[-1])
-    grids = [np.arange(first, last, width / constants.CENTRES_PER_WIDTH) for width in widths]
-    centre = np.exp(np.concatenate(grids))
-    return centre, np.repeat(widths, [len(grid) for grid in grids]) * centre
-
-
-def _above_chord(left: Blocks, middle: Blocks, right: Blocks) -> np.ndarray:
-    """As in `convexity`."""
-    share = (middle.at - left.at) / (right.at - left.at)
-    height = middle.mean - (1 - share) * left.mean - share * right.mean
-    return height / np.sqrt(middle.sd**2 + ((1 - share) * left.sd) ** 2 + (share * right.sd) ** 2)
+def _above_chord(at: np.ndarray, means: Sequence[np.ndarray], sd: np.ndarray) -> np.ndarray:
+    """As in `convexity`, of three blocks."""
+    share = (at[1] - at[0]) / (at[2] - at[0])
+    height = means[1] - (1 - share) * means[0] - share * means[2]
+    return height / np.sqrt(sd[1] ** 2 + ((1 - share) * sd[0]) ** 2 + (share * sd[2]) ** 2)
 
 
 @lru_cache(maxsize=1024)
