@@ -14,8 +14,10 @@ import pytest
 import torch
 
 import probes
-from probes.monitor.budget import Budget
+from probes.monitor.budget import FLOOR, NO_FLOOR, RATIO, Budget
+from probes.monitor.resting import Resting
 from probes.monitor.steps import Steps
+from probes.series.online import Detector
 from tests import small_gpt2
 from tests.tiny_training import Training
 
@@ -231,3 +233,59 @@ def test_memory_stays_flat_over_a_million_steps():
     assert steps == 1_000_000
     assert entries < 10_000
     assert growth < 4e6  # bytes, over 900 000 steps: eight for every loss would be 7e6
+
+
+def test_what_is_skipped_is_counted_once_it_has_passed():
+    steps = Steps(1.1)
+    steps.start(10)
+    steps.skip(13)
+    assert steps.next == 13
+    assert (steps.passed(10), steps.passed(12), steps.passed(20)) == (1, 1, 0)
+    steps.skip(float("inf"))  # nobody knows when: it goes on as it is
+    assert steps.next == 13
+
+
+def test_before_which_step_something_can_neither_be_paid_for_nor_is_due():
+    now = 0.0
+    budget = Budget(0.1, clock=lambda: now)
+    with budget.spending("look", 100):
+        now += 8.0
+    now += 50.0  # 100 updates earned 4 by choice; 16 are needed, 150 s more, of which four fifths are waited for
+    assert budget.not_before("look", 100, 100, NO_FLOOR) == pytest.approx(100 + 0.8 * 150 / 0.5)
+    assert budget.not_before("look", 100, 100, FLOOR) == ceil(100 * FLOOR / RATIO)
+    assert budget.not_before("look", 100, 10, NO_FLOOR) == 100  # not known yet how long an update takes
+    assert budget.not_before("measurement", 100, 100) == 100  # never done
+
+
+def test_sleeping_through_what_cannot_be_paid_for_changes_nothing_that_is_done_or_counted(monkeypatch):
+    def monitored():
+        now = 0.0
+        monitor = probes.Monitor(small_gpt2.model(), probes=["norm"], budget=Budget(0.01, clock=lambda: now))
+        measure, look, woken = monitor._measurement.measure, Detector.look, []
+
+        def dear(function, seconds):
+            def called(*arguments):
+                nonlocal now
+                now += seconds
+                return function(*arguments)
+
+            return called
+
+        monkeypatch.setattr(monitor._measurement, "measure", dear(measure, 0.002))
+        monkeypatch.setattr(Detector, "look", dear(look, 0.003))
+        weights_changed = monitor._weights_changed
+        monkeypatch.setattr(monitor, "_weights_changed", lambda step: woken.append(step) or weights_changed(step))
+        for step in range(450):
+            now += 0.01
+            monitor.step(loss=step * 7919 % 101 / 101)
+        monkeypatch.setattr(Detector, "look", look)
+        return sorted(set(monitor.table["step"])), monitor.budget.done, monitor.budget.left_out, len(woken), monitor
+
+    *slept, few, monitor = monitored()
+    monitor.close()
+    monkeypatch.setattr(Resting, "rest", lambda *_: None)
+    *awake, many, monitor = monitored()
+    monitor.close()
+    assert slept == awake
+    assert slept[1]["look at a series"] > 0
+    assert few < many

@@ -35,6 +35,9 @@ AIM = 0.8
 """Of the share: what is spent by choice."""
 AHEAD = 1000
 """Updates whose earnings may be spent before."""
+UPDATES_TO_KNOW = 20
+"""After so many it is known how long one takes."""
+_SOONER = 0.8
 _LATELY = 5
 
 
@@ -93,6 +96,17 @@ class Budget:
         can = self.share == 1 or kind not in self._lately or after <= AIM * self.share * self.training
         return can or (step is not None and self.is_overdue(kind, step, floor))
 
+    def not_before(self, kind: str, step: int, updates: int, floor: float = FLOOR) -> float:
+        """A step before which this kind of work can neither be paid for, at the pace of the updates so far, nor is due.
+
+        Pace may change: what is missing is taken to be earned sooner than it seems.
+        """
+        training = self.training
+        if self.share == 1 or kind not in self._last or updates < UPDATES_TO_KNOW or training <= 0:
+            return step
+        missing = (self.spent + self.cost_of(kind) + self.reserved) / (AIM * self.share) - training
+        return min(step + _SOONER * missing * updates / training, self._due_by(kind, floor))
+
     def affords_alone(self, kind: str, step: int, updates: int) -> bool:
         """The same of work that has the share for itself, after so many updates.
 
@@ -115,9 +129,14 @@ class Budget:
 
     def is_overdue(self, kind: str, step: int, floor: float = FLOOR) -> bool:
         """Whether the step has grown by the floor since this kind of work was done."""
+        return step >= self._due_by(kind, floor)
+
+    def _due_by(self, kind: str, floor: float) -> float:
+        """The step at which it has: inf where there is no floor, 0 where it was never done."""
+        last = self._last.get(kind)
         if floor == inf:
-            return False
-        return kind not in self._last or step >= max(ceil(floor / RATIO * self._last[kind]), self._last[kind] + 1)
+            return inf
+        return 0 if last is None else max(ceil(floor / RATIO * last), last + 1)
 
     @contextmanager
     def spending(self, kind: str | None = None, step: int | None = None) -> Iterator[None]:

@@ -6,7 +6,7 @@ Of a sharded model all ranks gather what is handed over, and the worker of the f
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from probes.monitor.background import Answer, Background, DiedError
 from probes.monitor.budget import FLOOR, NO_FLOOR, Budget
@@ -15,6 +15,7 @@ from probes.monitor.live_measure import LiveMeasurement
 from probes.monitor.probe_costs import ProbeCosts
 from probes.monitor.slot_measurement import SlotMeasurement
 from probes.monitor.spending_notes import affords
+from probes.monitor.tracked_scalars import TrackedScalars
 from probes.monitor.worker import Measured
 from probes.series.online import Detector, Event
 from probes.series.online.detection import FEWEST_ENTRIES, MOST_TESTED
@@ -24,7 +25,7 @@ logger = logging.getLogger("probes.monitor")
 MEASUREMENT, HAND_OVER = "measurement", "hand-over of weights to the worker"
 LOOK, SHORT_LOOK = "look at a series", "look at a short series"
 RESUMED = "training was resumed here, and the weights of the measurement before were not kept"
-_LOOK_FLOORS = {LOOK: FLOOR, SHORT_LOOK: NO_FLOOR}
+LOOK_FLOORS = {LOOK: FLOOR, SHORT_LOOK: NO_FLOOR}
 _PATIENCE = 60.0  # seconds, with a worker at the end
 
 
@@ -35,12 +36,12 @@ class Measuring:
         self.measurement, self.processes, self.budget = measurement, processes, budget
         self.costs = ProbeCosts(measurement.plan.probes, budget)
         self.background: Background | None = None
-        self._began, self.worker_seconds = 0, 0.0
+        self.began, self.worker_seconds = 0, 0.0
         """Of processor time that a worker spent."""
 
     def start(self, step: int, background: bool) -> None:
         """Get ready, on the first rank: do what is slow the first time, or let a worker do it."""
-        self._began = step
+        self.began = step
         import scipy.optimize
         import scipy.special  # noqa: F401 (slow to import, and the first look should not be)
 
@@ -67,7 +68,7 @@ class Measuring:
         if not self.background:
             return affords(self.budget, MEASUREMENT, step)
         if self.background.has_room:
-            return self.budget.affords_alone(HAND_OVER, step, step - self._began)
+            return self.budget.affords_alone(HAND_OVER, step, step - self.began)
         self.budget.left_out[HAND_OVER] += 1
         return False
 
@@ -93,7 +94,7 @@ class Measuring:
         self.budget.note(MEASUREMENT, max(seconds - dear, 0.0), step)
         yield Measured(step, 0, found, failure, 0.0)
 
-    def reserve(self, looks: int) -> None:
+    def _reserve(self, looks: int) -> None:
         """Put aside what the end will cost: so many last looks, and a measurement; nothing where a worker is.
 
         Of a run that goes on, no series stays short.
@@ -101,22 +102,25 @@ class Measuring:
         cost_of = self.budget.cost_of
         self.budget.reserved = 0.0 if self.background else cost_of(MEASUREMENT) + looks * cost_of(LOOK)
 
-    def may_look(self, step: int, ready: Iterable[Detector], more: int) -> bool:
-        """Whether there is time to look at one of these, once it has so many more values: else they are left out.
+    def may_look(self, step: int, tracked: TrackedScalars, more: int) -> bool:
+        """Whether there is time to look at a series, once it has so many more values: else those ready are left out.
 
         Then what is buffered of them need not be read either.
         """
-        kinds = Counter(look_kind(detector, more) for detector in ready)
+        self._reserve(len(tracked.detectors))
+        kinds = Counter(look_kind(detector, more) for detector in tracked.ready_with(more))
         if not kinds or self.background or self.processes.count > 1:
             return bool(kinds)
-        if any(self.budget.would_afford(kind, step, _LOOK_FLOORS[kind]) for kind in kinds):
+        if any(self.budget.would_afford(kind, step, LOOK_FLOORS[kind]) for kind in kinds):
             return True
         for kind, count in kinds.items():
-            affords(self.budget, kind, step, _LOOK_FLOORS[kind])  # which says it, the first time
+            affords(self.budget, kind, step, LOOK_FLOORS[kind])  # which says it, the first time
             self.budget.left_out[kind] += count - 1
         return False
 
-    def look(self, step: int, ready: Mapping[str, Detector], *, last: bool = False) -> Iterator[tuple[str, list[Event]]]:
+    def look(
+        self, step: int, ready: Mapping[str, Detector], *, last: bool = False
+    ) -> Iterator[tuple[str, list[Event]]]:
         """Look at those of the series that there is time for, the last time at all; a worker says later what it found.
 
         The ranks of a sharded model have to know at once what is found: it is not left to a worker there.
@@ -129,7 +133,7 @@ class Measuring:
             return
         for name, detector in ready.items():
             kind = look_kind(detector)
-            if last or affords(self.budget, kind, step, _LOOK_FLOORS[kind]):
+            if last or affords(self.budget, kind, step, LOOK_FLOORS[kind]):
                 with self.budget.spending(kind, step):
                     found = detector.look(step)
                 yield name, found

@@ -27,7 +27,7 @@ from probes.measuring.rows import CheckpointValues
 from probes.monitor import exits
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.background import Answer
-from probes.monitor.budget import Budget
+from probes.monitor.budget import UPDATES_TO_KNOW, Budget
 from probes.monitor.distributed import ProcessGroup, SingleProcess, is_bystander
 from probes.monitor.evaluation import Evaluation, evaluated
 from probes.monitor.guard import Guard
@@ -39,9 +39,10 @@ from probes.monitor.measured_table import MeasuredTable
 from probes.monitor.measuring import RESUMED, Measuring
 from probes.monitor.quiet_steps import QuietSteps
 from probes.monitor.readings import Readings
+from probes.monitor.resting import Resting
 from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.sinks import Sinks, checked_sinks, made_sinks
-from probes.monitor.spending_notes import UPDATES_TO_KNOW, say_what_the_least_costs, sum_up
+from probes.monitor.spending_notes import say_what_the_least_costs, sum_up
 from probes.monitor.steps import LOOK_RATIO, StepNumber, Steps
 from probes.monitor.tracked_scalars import TrackedScalars
 from probes.monitor.worker import Measured
@@ -127,7 +128,8 @@ class Monitor(Readings):
         self._scalars = ScalarLog(self.tracked, self.sinks, self._guarded, keep=self.processes.rank == 0)
         self._began = self._guarded.step = step
         self._known = Steps([step + UPDATES_TO_KNOW])  # how long an update takes
-        self._quiet = QuietSteps(self.budget, self._scalars, self.checkpoints, self._schedule, self._looks, self._known)
+        self._resting = Resting(self.budget, self._scalars, self.tracked, self._schedule, self._looks)
+        self._quiet = QuietSteps(self.budget, self._scalars, self.checkpoints, self._resting, self._known)
         if not self.is_active:
             return
         self._measurement = self.processes.everywhere(
@@ -191,6 +193,7 @@ class Monitor(Readings):
             return
         self._guarded.step = self.done
         with self.budget.spending():
+            self._resting.wake(self.done)
             self._guarded(self._scalars.flush)
             if self.measured != self.done:
                 self._guarded(self._measure, self.done, True)
@@ -252,6 +255,7 @@ class Monitor(Readings):
 
     def _weights_changed(self, step: int) -> None:
         """Write, look and measure, whatever is due now."""
+        self._resting.wake(step)
         self._guarded(self._collect)
         if self.checkpoints:
             with self.budget.on_account_of(self.checkpoints.budget):
@@ -310,13 +314,11 @@ class Monitor(Readings):
 
     def _found(self, step: int, last: bool) -> list[Event]:
         """What is new in the series that there is time to look at (the last time, in all); a worker says so later."""
-        self._measuring.reserve(len(self.tracked.detectors))
-        more = len(self._scalars.buffer)
-        if not last and not self._measuring.may_look(step, self.tracked.ready_with(more), more):
-            return self.tracked.take_alarms()
-        self._guarded(self._scalars.flush)
+        is_time = last or self._measuring.may_look(step, self.tracked, len(self._scalars.buffer))
+        if is_time:
+            self._guarded(self._scalars.flush)
         found = self.tracked.take_alarms()
-        for name, events in self._measuring.look(step, self.tracked.ready(last=last), last=last):
+        for name, events in self._measuring.look(step, self.tracked.ready(last=last), last=last) if is_time else ():
             found += events
             self._guarded(self._looked_at, name, step)
         return found
@@ -342,9 +344,5 @@ class Monitor(Readings):
                 self._guarded(self.checkpoints.event, event, self.processes)
             if self.on_event:
                 self._guarded(self.on_event, event)
-            if self.evaluate:
-                self._guarded(self._evaluate, self.evaluate)
-
-    def _evaluate(self, evaluate: Evaluation) -> None:
-        """Record what the user's evaluation gives."""
-        self._scalars.add(self.done, evaluated(evaluate, self.weights.model))
+            if evaluate := self.evaluate:
+                self._guarded(lambda: self._scalars.add(self.done, evaluated(evaluate, self.weights.model)))

@@ -16,6 +16,7 @@ from checkpoints.files.in_memory import is_sharded
 from probes.monitor.adaptive import AdaptiveCheckpoints
 from probes.monitor.budget import Budget
 from probes.monitor.measuring import Measuring
+from probes.monitor.resting import Resting
 from probes.monitor.scalar_log import ScalarLog
 from probes.monitor.steps import Steps
 
@@ -30,14 +31,16 @@ class QuietSteps:
     """Up to which step nothing is due, for a monitor that is alone with its model."""
 
     def __init__(
-        self, budget: Budget, log: ScalarLog, checkpoints: AdaptiveCheckpoints | None, *schedules: Steps
+        self, budget: Budget, log: ScalarLog, checkpoints: AdaptiveCheckpoints | None, resting: Resting, other: Steps
     ) -> None:
-        self._budget, self._log, self._checkpoints, self._schedules = budget, log, checkpoints, schedules
+        self._budget, self._log, self._checkpoints, self._resting = budget, log, checkpoints, resting
+        self._schedules = (resting.measured, resting.looks, other)
         self.until, self.patience = 0, 0.0
         """The first step that is not quiet; and how old a batch of scalars may become until then, in seconds."""
 
     def wait(self, step: int, measuring: Measuring) -> None:
         """Something was done at this step: find out when the next is due."""
+        self._resting.rest(step, measuring)
         due = min(steps.next for steps in self._schedules)
         if self._checkpoints:
             due = min(due, self._checkpoints.next_due)

@@ -3,12 +3,10 @@
 import logging
 from collections.abc import Mapping
 
-from probes.monitor.budget import DEAR_FLOOR, FLOOR, Budget
+from probes.monitor.budget import DEAR_FLOOR, FLOOR, UPDATES_TO_KNOW, Budget
 
 logger = logging.getLogger("probes.monitor")
 
-UPDATES_TO_KNOW = 20
-"""After so many it is known how long one takes."""
 _HINT = "Monitor(..., background=True) measures beside the training; a larger budget= allows more"
 
 

@@ -66,6 +66,7 @@ class Steps:
         else:
             self._listed = sorted({int(step) for step in schedule})
         self._next: float = 0 if self._listed is None else self._listed_after(-1)
+        self._skipped: list[int] = []
 
     @property
     def next(self) -> float:
@@ -88,6 +89,18 @@ class Steps:
             return False
         self._next = self._after(step)
         return True
+
+    def skip(self, before: float) -> None:
+        """Nothing is due before this step any more."""
+        while self._next < before < math.inf:
+            self._skipped.append(int(self._next))
+            self._next = self._after(int(self._next))
+
+    def passed(self, step: int) -> int:
+        """How many of the steps that were skipped came up to this one, since that was asked last."""
+        count = bisect_right(self._skipped, step)
+        del self._skipped[:count]
+        return count
 
     def _after(self, step: int) -> float:
         """The next step that is due after this one."""

@@ -83,7 +83,7 @@ def _covariance(count: np.ndarray, one_value: np.ndarray, walk: float) -> np.nda
 
 def _improvement(columns: np.ndarray, covariance: np.ndarray) -> float:
     """Of the fit by the decays among the columns, by the step beside them; the last column are the means."""
-    from scipy.linalg.lapack import dtrtrs
+    from scipy.linalg.lapack import dtrtrs  # pyright: ignore[reportAttributeAccessIssue]
     from scipy.optimize import nnls
 
     whitened = dtrtrs(np.linalg.cholesky(covariance), columns, lower=1)[0]

@@ -40,7 +40,9 @@ class Cells:
     def where(self, some: Bool[np.ndarray, " cell"]) -> "Cells":
         """Some of them."""
         chosen = np.flatnonzero(some)
-        return Cells(*(one.take(chosen, axis=-1) for one in (self.centre, self.width, self.count, self.at, self.middle)))
+        return Cells(
+            *(one.take(chosen, axis=-1) for one in (self.centre, self.width, self.count, self.at, self.middle))
+        )
 
 
 @dataclass(frozen=True)

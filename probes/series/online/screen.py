@@ -33,9 +33,7 @@ Series = Float64[np.ndarray, " n"]
 _LOOSER = 1e-6
 
 
-def search_if_promising(
-    calm: Series, at: Series, alpha: float, known: Sequence[Transition] = ()
-) -> list[Transition]:
+def search_if_promising(calm: Series, at: Series, alpha: float, known: Sequence[Transition] = ()) -> list[Transition]:
     """What `search_blocks` finds in a series without spikes, not constant, that is looked at while it grows."""
     share, series = alpha / constants.TESTS, Screened(calm, at)
     if may_have_dips(series, share) or may_have_stages(series, share / 2) or may_have_cliffs(series, share, known):
