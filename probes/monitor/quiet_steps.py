@@ -28,15 +28,31 @@ _TIMED = 16
 
 
 class QuietSteps:
-    """Up to which step nothing is due, for a monitor that is alone with its model."""
+    """Up to which step nothing is due, for a monitor that is alone with its model.
+
+    What a quiet step needs lies side by side in here, in slots.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_budget",
+        "_checkpoints",
+        "_deadline",
+        "_log",
+        "_resting",
+        "_room",
+        "_schedules",
+        "until",
+    )
 
     def __init__(
         self, budget: Budget, log: ScalarLog, checkpoints: AdaptiveCheckpoints | None, resting: Resting, other: Steps
     ) -> None:
         self._budget, self._log, self._checkpoints, self._resting = budget, log, checkpoints, resting
         self._schedules = (resting.measured, resting.looks, other)
-        self.until, self.patience = 0, 0.0
-        """The first step that is not quiet; and how old a batch of scalars may become until then, in seconds."""
+        self._buffer = log.buffer
+        self.until, self._room, self._deadline = 0, 0, 0.0
+        """The first step that is not quiet; how many are buffered until then at most, and until when."""
 
     def wait(self, step: int, measuring: Measuring) -> None:
         """Something was done at this step: find out when the next is due."""
@@ -46,18 +62,19 @@ class QuietSteps:
             due = min(due, self._checkpoints.next_due)
         if measuring.is_waiting:
             due = min(due, step + max(_POLL, step // _POLL_SHARE))
-        self.until, self.patience = ceil(min(due, step + 1e9)), self._log.patience
+        log = self._log
+        self.until, self._room, self._deadline = ceil(min(due, step + 1e9)), log.room - 1, log.since + log.patience
 
     def takes(self, step: Any, scalars: Mapping[str, float | Tensor]) -> bool:
         """Keep the scalars of an update before `until`; False where that is not all there is to do.
 
         All of it stands here, however long: every call and every object more is one that has left the cache.
         """
-        log = self._log
-        if type(step) is not int or not 0 < step < self.until or len(log.buffer) >= log.room - 1:
+        buffer = self._buffer
+        if type(step) is not int or not 0 < step < self.until or len(buffer) >= self._room:
             return False
         began = self._budget.clock() if step % _TIMED == 0 else None
-        if monotonic() - log.since > self.patience:
+        if monotonic() > self._deadline:
             return False
         for value in scalars.values():
             if type(value) is not float:
@@ -66,7 +83,7 @@ class QuietSteps:
         else:
             now = scalars
         if now is not None:
-            log.buffer.append((step - 1, now))
+            buffer.append((step - 1, now))
         if began is not None:
             self._budget.spent += _TIMED * (self._budget.clock() - began)
         return now is not None

@@ -60,7 +60,8 @@ class ScalarLog:
 
     def flush(self) -> None:
         """Bring the scalars buffered so far to the records and the sinks."""
-        buffered, self.buffer, self.since = self.buffer, [], time.monotonic()
+        buffered, self.since = self.buffer[:], time.monotonic()
+        self.buffer.clear()  # which stays the same list, see `QuietSteps`
         if buffered:
             made = buffered[-1][0]
             self.room = min(_MOST, made // 2) if self._run is None else min(_MOST // 2, made // _SHARE)
