@@ -1,7 +1,7 @@
 """Sinks that may fail: a full disk or a lost connection costs their rows, not the run."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ class GuardedSinks:
         self.lost: dict[Sink, int] = {}
         """How many calls of each failed."""
 
-    def scalars(self, step: int, scalars: dict[str, float]) -> None:
+    def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         """Give every sink the scalars of the weights after `step` updates."""
         self._each(lambda sink: sink.scalars(step, scalars))
 

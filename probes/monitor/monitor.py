@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -256,7 +257,8 @@ class Monitor(Readings):
     def _weights_changed(self, step: int) -> None:
         """Write, look and measure, whatever is due now."""
         self._resting.wake(step)
-        self._guarded(self._collect)
+        if self._measuring.background:
+            self._guarded(self._collect)
         if self.checkpoints:
             with self.budget.on_account_of(self.checkpoints.budget):
                 self._guarded(self.checkpoints.step, step, self.weights, self.processes)
@@ -301,7 +303,7 @@ class Monitor(Readings):
     def _take_in(self, found: CheckpointValues, failure: str | None) -> None:
         """Bring a measurement to the table, the records and the sinks, and then raise what it could not do."""
         self._measured.add(found)
-        self.tracked.add(found.step, self._measurement.rows.means(found), are_probes=True)
+        self.tracked.add_means(found.step, partial(self._measurement.rows.means, found))
         if self.sinks.sinks:
             self.sinks.rows(self._measurement.table([found]))
         if failure:

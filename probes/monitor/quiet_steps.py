@@ -34,8 +34,8 @@ class QuietSteps:
     """
 
     __slots__ = (
-        "_buffer",
         "_budget",
+        "_buffer",
         "_checkpoints",
         "_deadline",
         "_log",

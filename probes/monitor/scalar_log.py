@@ -8,6 +8,7 @@ handed to the operating system at once.
 
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -19,10 +20,10 @@ from probes.monitor.tracked_scalars import TrackedScalars
 
 _MOST, _FEWEST = 128, 8
 _SHARE = 100
-_SECONDS, _SECONDS_UNSEEN = 1.0, 5.0
+_SECONDS, _SECONDS_UNSEEN = 1.0, 10.0
 """How old a batch may become: where somebody may be looking on at a sink, and where nobody is."""
 
-Rows = list[tuple[int, dict[str, float]]]
+Rows = list[tuple[int, Mapping[str, Any]]]
 """Steps with their scalars, as numbers."""
 
 
@@ -84,13 +85,16 @@ class ScalarLog:
         """The scalars of every step as numbers, which the sinks are told; one that is none costs those of its step."""
         rows: Rows = []
         for step, scalars in buffered:
-            try:
-                rows.append((step, {name: float(value) for name, value in scalars.items()}))
-            except Exception as error:
-                self._guarded.failed(error)
+            if all(type(value) is float for value in scalars.values()):
+                rows.append((step, scalars))  # as nearly always
             else:
-                if self._sinks.sinks:
-                    self._sinks.scalars(*rows[-1])
+                try:
+                    rows.append((step, {name: float(value) for name, value in scalars.items()}))
+                except Exception as error:
+                    self._guarded.failed(error)
+                    continue
+            if self._sinks.sinks:
+                self._sinks.scalars(*rows[-1])
         return rows
 
 

@@ -6,13 +6,16 @@ are searched only where `detect_in` names them.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from probes.monitor.roles import FEWEST, role, varies_like_a_loss
 from probes.series.online import Detector, Event, OnlineAutocorrelation, Record
 
 logger = logging.getLogger("probes.monitor")
+
+_MOST_MEANS = 64
+"""Measurements whose means over all heads wait to be worked out."""
 
 
 class TrackedScalars:
@@ -25,7 +28,9 @@ class TrackedScalars:
     def __init__(self, detect_in: str | Sequence[str] | None, alpha: float, interventions: Sequence[float]) -> None:
         self.patterns = (detect_in,) if isinstance(detect_in, str) else None if detect_in is None else tuple(detect_in)
         self.alpha, self.interventions = alpha, tuple(interventions)
-        self.records: dict[str, Record] = {}
+        self._records: dict[str, Record] = {}
+        self._means: list[tuple[int, Callable[[], Mapping[str, float]]]] = []
+        self._mean_step = -1
         self.detectors: dict[str, Detector] = {}
         self.autocorrelations: dict[str, OnlineAutocorrelation] = {}
         self._scalars: list[str] = []
@@ -33,11 +38,33 @@ class TrackedScalars:
         self._alarms: list[Event] = []
         self._told: set[str] = set()
 
+    @property
+    def records(self) -> dict[str, Record]:
+        """Every scalar and every mean of a probe, by name."""
+        means, self._means = self._means, []
+        for step, of_probes in means:
+            for name, value in of_probes().items():
+                if name not in self._records:
+                    self._begin(name, is_probe=True)
+                if (self._records[name].last or -1) < step:  # else known from before a kill
+                    self._records[name].add(step, value)
+        return self._records
+
+    def add_means(self, step: int, means: Callable[[], Mapping[str, float]]) -> None:
+        """Means of probes over all heads: where none of them is watched, they are worked out when they are needed."""
+        if self.patterns is not None or step <= self._mean_step:
+            self.add(step, means(), are_probes=True)
+            return
+        self._mean_step = step
+        self._means.append((step, means))
+        if len(self._means) > _MOST_MEANS:
+            _ = self.records
+
     def add(self, step: int, scalars: Mapping[str, float], *, are_probes: bool = False) -> None:
         """Scalars of the weights after `step` updates, or means of probes over all heads."""
         for name, value in scalars.items():
             if are_probes and name in self.records and name not in self.detectors:
-                self.records[name].add(step, value)
+                self._records[name].add(step, value)
             else:
                 self.extend(name, [step], [value], is_probe=are_probes)
         if not are_probes:
@@ -45,13 +72,13 @@ class TrackedScalars:
 
     def extend(self, name: str, steps: Sequence[int], values: Sequence[float], *, is_probe: bool = False) -> None:
         """One scalar at several steps; to be followed by `decide`."""
-        if name not in self.records:
+        if name not in self._records:
             self._begin(name, is_probe)
         if name in self.detectors:
             self._alarms += self.detectors[name].extend(steps, values)
             self.autocorrelations[name].extend(values)
         else:
-            self.records[name].extend(steps, values)
+            self._records[name].extend(steps, values)
 
     @property
     def has_alarms(self) -> bool:
@@ -65,10 +92,11 @@ class TrackedScalars:
 
     def clear(self) -> None:
         """Forget all of them."""
-        for kept in (self.records, self.detectors, self.autocorrelations):
+        for kept in (self._records, self.detectors, self.autocorrelations):
             kept.clear()
-        for listed in (self._scalars, self._undecided, self._alarms):
+        for listed in (self._scalars, self._undecided, self._alarms, self._means):
             listed.clear()
+        self._mean_step = -1
 
     def begin_again(self, name: str, is_probe: bool, *, watched: bool) -> None:
         """Make the record of a scalar that was there before a kill, and watch it if it was watched and still may be."""
@@ -134,7 +162,7 @@ class TrackedScalars:
         """Make the record of a new scalar, and what detects transitions in it if it is to be searched."""
         if not is_probe:
             self._scalars.append(name)
-        self.records[name] = Record()
+        self._records[name] = Record()
         if self.patterns is not None:
             is_watched = any(fnmatchcase(name, pattern) for pattern in self.patterns)
         else:
@@ -146,13 +174,13 @@ class TrackedScalars:
 
     def _watch(self, name: str, *, diverges: bool) -> None:
         """From now on, detect transitions in a scalar; what is recorded of it already counts."""
-        before = self.records[name]
+        before = self._records[name]
         detector = Detector(name, self.alpha, diverges=diverges, interventions=self.interventions)
         online = OnlineAutocorrelation()
         for step, value in zip(before.steps.tolist(), before.values.tolist(), strict=True):
             detector.add(step, value)
             online.add(value)
-        self.detectors[name], self.autocorrelations[name], self.records[name] = detector, online, detector.record
+        self.detectors[name], self.autocorrelations[name], self._records[name] = detector, online, detector.record
 
     def decide(self) -> None:
         """Of scalars whose names say nothing, watch those that vary like a loss, unless one is called so."""
@@ -161,10 +189,10 @@ class TrackedScalars:
         if self.detectors:
             self._undecided.clear()
             return
-        ripe = [name for name in self._undecided if len(self.records[name]) >= FEWEST]
+        ripe = [name for name in self._undecided if len(self._records[name]) >= FEWEST]
         for name in ripe:
             self._undecided.remove(name)
-            if varies_like_a_loss(self.records[name].values):
+            if varies_like_a_loss(self._records[name].values):
                 self._watch(name, diverges=False)
 
     def _reason(self, name: str) -> str:
