@@ -20,6 +20,7 @@ from probes.monitor.tracked_scalars import TrackedScalars
 
 _MOST, _FEWEST = 128, 8
 _SHARE = 100
+_FLOAT = {float}
 _SECONDS, _SECONDS_UNSEEN = 1.0, 10.0
 """How old a batch may become: where somebody may be looking on at a sink, and where nobody is."""
 
@@ -67,14 +68,7 @@ class ScalarLog:
             made = buffered[-1][0]
             self.room = min(_MOST, made // 2) if self._run is None else min(_MOST // 2, made // _SHARE)
             self.room = max(_FEWEST, self.room)
-        columns: dict[str, tuple[list[int], list[float]]] = {}
-        for some in _of_the_same_names(self._numbers(buffered)):
-            steps = [step for step, _ in some]
-            for name in some[0][1]:
-                at, values = columns.setdefault(name, ([], []))
-                at += steps
-                values += [numbers[name] for _, numbers in some]
-        for name, (at, values) in columns.items():
+        for name, at, values in _columns(self._numbers(buffered)):
             self._guarded(self._tracked.extend, name, at, values)
         self._tracked.decide()
         if self._run is not None:
@@ -85,7 +79,7 @@ class ScalarLog:
         """The scalars of every step as numbers, which the sinks are told; one that is none costs those of its step."""
         rows: Rows = []
         for step, scalars in buffered:
-            if all(type(value) is float for value in scalars.values()):
+            if set(map(type, scalars.values())) == _FLOAT:
                 rows.append((step, scalars))  # as nearly always
             else:
                 try:
@@ -98,10 +92,12 @@ class ScalarLog:
         return rows
 
 
-def _of_the_same_names(rows: Rows) -> Iterator[Rows]:
-    """Stretches of steps that have the same scalars."""
-    begin = 0
-    for end in range(1, len(rows) + 1):
-        if end == len(rows) or rows[end][1].keys() != rows[begin][1].keys():
-            yield rows[begin:end]
-            begin = end
+def _columns(rows: Rows) -> Iterator[tuple[str, list[int], list[float]]]:
+    """Every scalar by its name, with the steps that have it."""
+    names, steps = dict[str, Any](), [step for step, _ in rows]
+    for _, scalars in rows:
+        names.update(scalars)
+    for name in names:
+        values = [scalars[name] for _, scalars in rows if name in scalars]
+        at = steps if len(values) == len(rows) else [step for step, scalars in rows if name in scalars]
+        yield name, at, values
