@@ -1,12 +1,15 @@
 """Draw how large the likelihood ratio gets where nothing happens.
 
-`python -m benchmarks.null_tails` draws the table of `null_tails.py`, for short records, in about ten minutes of one
-core. It prints start and scale of the heaviest of three schedules; neighbours agree to within the error of eighty
-draws, and are smoothed by hand in the table. `python -m benchmarks.null_tails bins` prints both for long records in
-bins, by the mean correlation of neighbouring bins, on which `TAIL_START` and its like in `bin_constants.py` rest.
+`python -m benchmarks.null_tails` draws the tables of `null_tails.py`, for short records, in about twenty minutes of one
+core (`told` or `unknown` after it: one half of them). It prints start and scale for even steps, and those of the
+heavier of two uneven schedules; neighbours agree to within the error of 120 draws, and are smoothed by hand in the
+tables.
+`python -m benchmarks.null_tails bins` prints both for long records in bins, by the mean correlation of neighbouring
+bins, on which `TAIL_START` and its like in `bin_constants.py` rest.
 """
 
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,15 +19,16 @@ from probes.series.transitions.likelihood import change_statistic
 from probes.series.transitions.models import fits_for
 from probes.series.transitions.null_tails import COUNTS, RHOS
 
-DRAWS = 80
+DRAWS = 120
 
 
-def schedules(n: int) -> list[np.ndarray]:
-    """Even, log-spaced, and doubling for a third of the values (at most twelve) and then even."""
+def schedules(n: int) -> dict[str, list[np.ndarray]]:
+    """Even; and log-spaced, and doubling for a third of the values (at most twelve) and then even."""
     doubling = min(12, n // 3)
     powers = 2.0 ** np.arange(doubling - 1)
     even = 2 * powers[-1] * np.arange(1, n - doubling + 1)
-    return [10.0 * np.arange(n), np.geomspace(1, 1e5, n), np.concatenate(([0], powers, even))]
+    uneven = [np.geomspace(1, 1e5, n), np.concatenate(([0], powers, even))]
+    return {"even": [10.0 * np.arange(n)], "uneven": uneven}
 
 
 def drawn_tail(steps: np.ndarray, rho: float, *, is_told: bool) -> tuple[float, float]:
@@ -62,18 +66,22 @@ def run_bins() -> None:
             )
 
 
-def run() -> None:
-    """Print both tables, a row for each number of values; scales below 2, that of chi^2, are taken as 2."""
-    for is_told in (False, True):
-        print("rho told" if is_told else "rho unknown")
+def run(whether_told: Sequence[bool]) -> None:
+    """Print the tables, a row for each number of values; scales below 2, that of chi^2, are taken as 2."""
+    for is_told in whether_told:
         for n in COUNTS:
-            row = []
-            for rho in RHOS:
-                tails = [drawn_tail(steps, rho, is_told=is_told) for steps in schedules(n)]
-                start, scale = max(tails, key=lambda pair: pair[0] + 3 * pair[1])  # the heaviest at p = .005
-                row.append(f"({start:.1f}, {max(2.0, scale):.1f})")
-            print(f"  {n:4d} [{', '.join(row)}]", flush=True)
+            for name, steps in schedules(n).items():
+                row = []
+                for rho in RHOS:
+                    tails = [drawn_tail(one, rho, is_told=is_told) for one in steps]
+                    start, scale = max(tails, key=lambda pair: pair[0] + 3 * pair[1])  # the heavier at p = .005
+                    row.append(f"({start:.1f}, {max(2.0, scale):.1f})")
+                rho_is = "told" if is_told else "unknown"
+                print(f"rho {rho_is}, {name} steps, {n:4d}: [{', '.join(row)}]", flush=True)
 
 
 if __name__ == "__main__":
-    (run_bins if sys.argv[1:] == ["bins"] else run)()
+    if sys.argv[1:] == ["bins"]:
+        run_bins()
+    else:
+        run({"told": [True], "unknown": [False]}.get(" ".join(sys.argv[1:]), [False, True]))

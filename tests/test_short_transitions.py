@@ -47,3 +47,54 @@ def test_a_u_shape_has_no_dip_and_a_real_dip_is_one():
     assert "dip" not in set(probes.find_transitions(u_shape + noise, steps)["kind"])
     bump = u_shape - 0.5 * np.exp(-0.5 * (np.log(steps / 1000) / 0.2) ** 2)
     assert "dip" in set(probes.find_transitions(bump + noise, steps)["kind"])
+
+
+def even_record(count, noise, seed=3):
+    steps = np.arange(1, count + 1) * 1000.0
+    return steps, noise * np.random.default_rng(seed).standard_normal(count)
+
+
+def cliffs_in(values, steps):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        table = probes.find_transitions(values, steps)
+    return table.query("kind != 'settled'")
+
+
+def test_a_fall_among_the_first_values_hides_no_later_one():
+    for seed in (3, 4):
+        steps, noise = even_record(100, 0.012, seed)
+        parts = (0.6, 2200, 150), (0.25, 13_200, 1200), (0.1, 52_000, 4200)
+        found = cliffs_in(sum(height * logistic(steps, at, width) for height, at, width in parts) + noise, steps)
+        assert list(found["kind"]) == ["cliff", "cliff"]
+        np.testing.assert_allclose(found["step"], [13_200, 52_000], rtol=0.05)
+
+
+def test_a_plateau_before_a_fall_is_no_spike():
+    for width in (0.14, 0.2, 0.25):
+        steps, noise = even_record(100, 0.018)
+        found = cliffs_in(logistic(np.log(steps), np.log(20_000), width) + noise, steps)
+        assert list(found["kind"]) == ["cliff"]
+        assert found["low"].iloc[0] <= 20_000 <= found["high"].iloc[0]
+
+
+def test_a_value_half_way_down_is_not_taken_for_a_wild_one():
+    from scipy.signal import lfilter
+
+    off = []
+    for seed in range(6):
+        steps = np.arange(1, 31) * 1000.0
+        noise = 0.003 * lfilter([1], [1, -0.8], np.random.default_rng(seed).standard_normal(30))
+        at = 18_000 + 200 * seed
+        row = cliffs_in(logistic(steps, at, 970) + noise, steps).iloc[0]
+        off.append(row["step"] - at)
+        assert row["low"] <= at <= row["high"]
+    assert np.abs(off).max() < 500
+
+
+def test_a_loss_that_sets_out_slowly_under_a_warm_up_does_nothing_else():
+    doubling = np.concatenate(([0, 1], 2.0 ** np.arange(1, 10), np.arange(1, 144) * 1000.0))
+    for warm in (600, 1400, 2600):
+        clock = np.where(doubling < warm, doubling**2 / (2 * warm), doubling - warm / 2)
+        noise = 0.008 * np.random.default_rng(warm).standard_normal(len(doubling))
+        assert not len(cliffs_in((1 + clock / 400) ** -0.35 + noise, doubling))

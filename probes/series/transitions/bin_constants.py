@@ -46,10 +46,6 @@ MOST_STEPS, HIDDEN_STEPS = 6, 1
 APART = 0.35
 """In ln t: two steps nearer than this are one, as for stages. Judgement."""
 
-WARM_UP = 0.03
-"""Share of the record in which a loss may set out slowly because the learning rate does. Judgement: warm-ups of
-published runs take 1 to 3 %; the loss falls with the sum of the learning rate, which grows as t^2 there."""
-
 # Of 28 quiet nulls of the tuning seeds with T > 14, nine had their step before the twentieth value.
 FEWEST_BEFORE = 20
 """Values before the middle of a step. Judgement: the size of the noise is known as a median over forty values, and at

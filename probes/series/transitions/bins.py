@@ -143,7 +143,7 @@ class BinnedRecord:
 
     def _fits(self, found: Sequence[ChangeTest], laws: Sequence[Law] = ()) -> Fits:
         grid, known = self.grid, [_forms(test.shape, len(self.means)) for test in found]
-        fits = Fits(grid.centre, laws or self._likely(known), grid.shapes, chance, bin_constants.WARM_UP)
+        fits = Fits(grid.centre, laws or self._likely(known), grid.shapes, chance, warm_up=short_constants.WARM_UP)
         return fits.beside(np.hstack(known)) if known else fits
 
     def _likely(self, known: list[Columns]) -> list[Law]:

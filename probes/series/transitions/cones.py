@@ -28,17 +28,20 @@ def hinges(at: np.ndarray, values: np.ndarray) -> Columns:
     return np.maximum(t[values] - t[:, None], 0) / t[values]
 
 
-def decay_columns(at: np.ndarray, warm_up: float = 0.0) -> Columns:
-    """Decaying exponentials, a factor DECAY_RATIO apart, from the first gap to most of the record.
-
-    And, in the first warm_up of it, decays of t^2: what decays while the learning rate still grows.
-    """
+def decay_columns(at: np.ndarray) -> Columns:
+    """Decaying exponentials, a factor DECAY_RATIO apart, from the first gap to most of the record."""
     t = (at - at[0]) / (at[-1] - at[0])
     shortest = max(short_constants.FASTEST_DECAY, float(t[1]))
-    decays = np.exp(-t[:, None] / _scales(shortest, short_constants.SLOWEST_DECAY))
-    if warm_up <= shortest:
-        return decays
-    return np.hstack([decays, np.exp(-((t[:, None] / _scales(shortest, warm_up)) ** 2))])
+    return np.exp(-t[:, None] / _scales(shortest, short_constants.SLOWEST_DECAY))
+
+
+def warm_up_columns(at: np.ndarray, share: float) -> Columns:
+    """Decays of t^2 in the first share of a record: what decays while the learning rate still grows."""
+    t = (at - at[0]) / (at[-1] - at[0])
+    shortest = max(short_constants.FASTEST_DECAY, float(t[1]))
+    if share <= shortest:
+        return np.zeros((len(at), 0))
+    return np.exp(-((t[:, None] / _scales(shortest, share)) ** 2))
 
 
 def _scales(shortest: float, longest: float) -> np.ndarray:

@@ -8,18 +8,20 @@ the curve. So everything is fitted together:
 The baseline is any convex curve, any concave curve (`cones.py`) or a smooth one (`baselines.py`), whichever does best.
 The shape is a step (a logistic in the number of the value) or a bump, at every place and many widths. The statistic is
 twice the gain in log likelihood, T = 2 (max with a shape - max without), each maximum over all baselines, all shapes
-and a grid of rho; without a shape, one wild value may be left out.
+and a grid of rho; one wild value may be left out, two without a shape.
 
-Where nothing happens, T hardly depends on the baseline and on the schedule, but on rho and on the number of values. Its
-tail was drawn once for each (`null_tails.py`), on the schedule on which it is heaviest, and is carried on as an
-exponential. The p-value is the mean of these tails over the posterior of rho without a shape, times a factor: the
-baselines miss a little of any drift, and few values know little about rho.
+Where nothing happens, T hardly depends on the baseline, but on rho, on the number of values and on whether they are
+evenly spaced. Its tail was drawn once for each (`null_tails.py`) and is carried on as an exponential. There are two
+ways to a p-value, and the smaller one counts, doubled. The first is the mean of these tails over the posterior of rho
+without a shape. It is careful to a fault: a step that is left unexplained looks like noise with rho = .96. The second
+takes the gain under each rho by itself, with its tail where rho is known, and averages over rhos that are likely
+without a shape or with one, in equal parts.
 
 A rho known from elsewhere - pooled over the heads of a run, say - takes the place of the grid, and buys much power: a
 step cannot be told from noise that may have rho = .96.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,8 @@ class ChangeTest:
 
     height > 0 is a step down or a bump up. noise is the sd of a value, as a share of the range, in the best fit with
     the shape, model its baseline and law, basis what of it is in use; wild is how far every value is off if it is left
-    out, zero where that is nothing unusual.
+    out, zero where that is nothing unusual. left_out is the number of the value that this fit does without, if it does;
+    whole are the baselines that are in use without doing so, under the same law, and their charges.
     """
 
     shape: Shape
@@ -51,6 +54,8 @@ class ChangeTest:
     wild: Series
     model: Model
     basis: Columns
+    left_out: int | None = None
+    whole: tuple[tuple[Columns, float], ...] = ()
 
 
 def likelihood_ratio_test(
@@ -84,23 +89,33 @@ class _Candidate:
 
 
 class _Search:
-    """One record among all baselines, shapes and rhos of its fits."""
+    """One record among all baselines, shapes and rhos of its fits.
 
-    def __init__(self, fits: Fits, record: Series) -> None:
-        self.fits, self.record, self.n = fits, record, fits.n
+    Where it is explained better without one of its values, a shape is looked for beside that as well. The null may do
+    without a second one, at the same price: what one value at a bend or at the very beginning says is no shape.
+    """
+
+    def __init__(self, fits: Fits, record: Series, left_out: int | None = None) -> None:
+        self.fits, self.record, self.n, self.left_out = fits, record, fits.n, left_out
         self.floor = constants.ROUNDING**2 * float(record @ record) + 1e-300
         models, nulls = fits.models, {}
         for j, law in enumerate(fits.laws):
             white = law.whiten(record)
             for i, model in enumerate(models[j]):
                 nulls[j, i] = (white, *_left(model, white))
-        columns = np.column_stack([fits.columns, self._hinge(models, nulls)])  # the bend that this record wants
-        models = [[*fits.models_under(law, columns, splines=False), *models[j][2:]] for j, law in enumerate(fits.laws)]
+        hinge, cones = self._hinge(models, nulls)[:, None], fits.cones  # the bend that this record wants
+        models = [[*fits.models_under(law, hinge), *models[j][cones:]] for j, law in enumerate(fits.laws)]
         for j in range(len(fits.laws)):
-            for i in (0, 1):
+            for i in range(cones):
                 nulls[j, i] = (nulls[j, i][0], *_left(models[j][i], nulls[j, i][0]))
         self.models = models
-        self._null(nulls)
+        wild = self._null(nulls)
+        self.incomplete: _Search | None = None
+        if left_out is None and wild is not None:
+            self.incomplete = _Search(fits.beside(np.eye(self.n)[:, [wild]]), record, wild)
+            self.without = max(self.without, self.incomplete.without - short_constants.WILD_COST)
+            others = self.incomplete.without_by_law - short_constants.WILD_COST
+            self.without_by_law = np.maximum(self.without_by_law, others)
         self._with_shape(nulls)
 
     def _hinge(self, models: list, nulls: dict) -> np.ndarray:
@@ -121,8 +136,10 @@ class _Search:
                 best, chosen = log, k
         return fits.hinges[:, chosen]
 
-    def _null(self, nulls: dict) -> None:
-        n, best, wildest = self.n, -np.inf, -np.inf
+    def _null(self, nulls: dict) -> int | None:
+        """The best fit without a shape; the number of the value that it would do without, if there is one."""
+        n, best, wildest, wild = self.n, -np.inf, -np.inf, 0
+        self.without_by_law = np.full(len(self.fits.laws), -np.inf)
         units = [law.whiten(np.eye(n)) for law in self.fits.laws]
         for (j, i), (white, left, _, basis) in nulls.items():
             model, unit = self.models[j][i], units[j]
@@ -132,11 +149,14 @@ class _Search:
             rest = white - basis @ (basis.T @ white)
             # leaving value k out: the whitened unit vector beyond the basis in use
             beyond = np.maximum((unit**2).sum(0) - ((basis.T @ unit) ** 2).sum(0), 1e-3)
-            gain = ((unit.T @ rest) ** 2 / beyond).max()
-            without = max(left - float(gain), 1e-3 * left)
-            wildest = max(wildest, float(model.log_likelihood(without + self.floor, n)))
+            gains = (unit.T @ rest) ** 2 / beyond
+            without = float(model.log_likelihood(max(left - float(gains.max()), 1e-3 * left) + self.floor, n))
+            self.without_by_law[j] = max(self.without_by_law[j], log, without - short_constants.WILD_COST)
+            if without > wildest:
+                wildest, wild = without, int(gains.argmax())
         self.without = max(best, wildest - short_constants.WILD_COST)
         self.posterior = np.array([self._log_posterior(nulls[j, self.null[1]], j) for j in range(len(self.fits.laws))])
+        return wild if wildest - short_constants.WILD_COST > best else None
 
     def _log_posterior(self, null: tuple, j: int) -> float:
         model, left, columns = self.models[j][self.null[1]], null[1] + self.floor, null[3].shape[1]
@@ -155,7 +175,7 @@ class _Search:
             model, courses = self.models[j][i], self.fits.white[j]
             rest = white - basis @ (basis.T @ white)
             left = float(rest @ rest)
-            whole = (courses**2).sum(0)
+            whole = self.fits.lengths[j]
             beyond = whole - ((basis.T @ courses) ** 2).sum(0)
             along = courses.T @ rest
             enough = (beyond > short_constants.BEYOND_BASELINE**2 * whole) & _agree(
@@ -170,17 +190,22 @@ class _Search:
         for which in self._distinct(scores):
             for j in range(len(self.fits.laws)):
                 white, course = nulls[j, 0][0], self.fits.white[j][:, which]
-                for i in (0, 1):
-                    model = self.models[j][i]
+                for model in self.models[j][: self.fits.cones]:
                     left, height = _left_with(model, white, course)
                     if _agree(height, net[which]):
                         exact.append(_Candidate(float(model.log_likelihood(left + self.floor, n)), which, model))
         self.best = max(exact, key=lambda one: one.log)
+        self.with_by_law = np.full(len(self.fits.laws), -np.inf)
+        for one in exact:
+            j = self._law(one.model)
+            self.with_by_law[j] = max(self.with_by_law[j], one.log)
 
     def _net_changes(self) -> np.ndarray:
         """What the record itself does over the extent of every shape."""
         before, middle, after = self.record[self.fits.grid.extents].mean(2)
-        return np.where(self.fits.grid.are_steps, before - after, middle - (before + after) / 2)
+        into, out_of = middle - before, middle - after
+        bump = np.where(into * out_of > 0, np.sign(into) * np.minimum(np.abs(into), np.abs(out_of)), 0.0)
+        return np.where(self.fits.grid.are_steps, before - after, bump)
 
     def _distinct(self, scores: np.ndarray) -> list[int]:
         """The best shapes, of those of the same kind near each other one."""
@@ -202,21 +227,31 @@ class _Search:
     @property
     def statistic(self) -> float:
         """T."""
-        return max(0.0, 2 * (self.best.log - self.without))
+        own = max(0.0, 2 * (self.best.log - self.without))
+        return max(own, self.incomplete.statistic) if self.incomplete else own
 
     def result(self) -> ChangeTest:
         """The test, with p, height and noise."""
+        if self.incomplete and self.incomplete.statistic == self.statistic:
+            return self._beside_all_values(self.incomplete.result())
         model, which = self.best.model, self.best.which
         white, course = model.law.whiten(self.record), self.fits.white[self._law(model)][:, which]
         left, height = _left_with(model, white, course)
-        basis = _basis_with(model, white, course)
+        basis = basis_with(model, white, course)
         lowest, highest = short_constants.SHAPE_HEIGHTS
         statistic = self.statistic
-        p_value = self.fits.p_value_at(statistic, self.posterior) if lowest < abs(height) < highest else 1.0
+        gains = self.with_by_law - self.without_by_law
+        p_value = self.fits.p_value(statistic, self.posterior, gains) if lowest < abs(height) < highest else 1.0
         innovation = np.sqrt(left / max(1, self.n - model.basis.shape[1] - 3))
         noise = float(innovation / np.sqrt(1 - model.law.rho**2))
         wild = self._wild(model.law, white, np.column_stack([basis, _beyond(basis, course)]))
-        return ChangeTest(self.fits.shapes[which], height, statistic, p_value, noise, wild, model, basis)
+        return ChangeTest(self.fits.shapes[which], height, statistic, p_value, noise, wild, model, basis, self.left_out)
+
+    def _beside_all_values(self, test: ChangeTest) -> ChangeTest:
+        law = test.model.law
+        white, course = law.whiten(self.record), law.whiten(test.shape(self.n))
+        whole = tuple((basis_with(model, white, course), model.charge) for model in self.models[self._law(test.model)])
+        return replace(test, whole=whole)
 
     def _law(self, model: Model) -> int:
         return next(j for j, law in enumerate(self.fits.laws) if law is model.law)
@@ -238,7 +273,7 @@ def _beyond(basis: np.ndarray, course: np.ndarray) -> np.ndarray:
     return rest / max(float(np.linalg.norm(rest)), 1e-300)
 
 
-def _basis_with(model: Model, white: np.ndarray, course: np.ndarray) -> np.ndarray:
+def basis_with(model: Model, white: np.ndarray, course: np.ndarray) -> np.ndarray:
     """A basis of the columns of the baseline that are in use beside a shape."""
     if model.cone is None:
         return model.basis

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from jaxtyping import Float64
 
 from probes.series.transitions import short_constants
 from probes.series.transitions.baselines import Columns, smooth_baselines
-from probes.series.transitions.cones import Cone, cone_of, decay_columns, hinges, straight_lines
+from probes.series.transitions.cones import Cone, cone_of, decay_columns, hinges, straight_lines, warm_up_columns
 from probes.series.transitions.laws import AR1, Law
 from probes.series.transitions.null_tails import tail
 from probes.series.transitions.shapes import ShapeGrid, steps_and_bumps
@@ -38,8 +38,9 @@ class Model:
 class Fits:
     """All baselines and shapes for one schedule of steps, ready for any number of records.
 
-    chance is how often the likelihood ratio exceeds a number where nothing happens and the noise has some law. In the
-    first warm_up of the record decays may set out as t^2.
+    chance is how often the likelihood ratio exceeds a number where nothing happens and the noise has some law;
+    chance_if_told the same where it is known to have that law, None if nobody drew it. In the first warm_up of the
+    record decays may set out as t^2.
     """
 
     def __init__(
@@ -48,37 +49,49 @@ class Fits:
         laws: Sequence[Law],
         grid: ShapeGrid,
         chance: Callable[[float, Law], float],
+        chance_if_told: Callable[[float, Law], float] | None = None,
         warm_up: float = 0.0,
+        warm_up_cost: float = 0.0,
     ) -> None:
-        self.at, self.n, self.laws, self.grid, self._chance = at, len(at), tuple(laws), grid, chance
+        self.at, self.n, self.laws, self.grid = at, len(at), tuple(laws), grid
+        self._chance, self._chance_if_told = chance, chance_if_told
         self.shapes, self.courses = grid.shapes, grid.courses
-        self.columns = decay_columns(at, warm_up)
+        self.columns = decay_columns(at)
+        slow = warm_up_columns(at, warm_up)
+        self.decays = [(np.hstack([self.columns, slow]), warm_up_cost)] if slow.shape[1] else []
+        if warm_up_cost or not self.decays:
+            self.decays.insert(0, (self.columns, 0.0))
+        self.cones = 2 * len(self.decays)
         self.hinges = hinges(at, np.arange(1, self.n - 1))
         self.white = [law.whiten(self.courses) for law in self.laws]
+        self.lengths = [(white**2).sum(0) for white in self.white]
         self.white_hinges = [law.whiten(self.hinges) for law in self.laws]
         self._set_baselines([])
 
     def beside(self, known: Columns) -> "Fits":
-        """The same with more columns in every baseline: the courses of changes found before."""
+        """The same with more columns in every baseline: the courses of changes found before, say."""
         other = copy(self)
-        other._set_baselines([known])
+        other._set_baselines([*self._known, known])
         return other
 
     def _set_baselines(self, more: list[Columns]) -> None:
+        self._known = more
         self.lines = np.column_stack([straight_lines(self.at), *more])
         self.splines = [np.column_stack([columns, *more]) for columns in smooth_baselines(self.at)]
-        self.models = [self.models_under(law, self.columns) for law in self.laws]
+        self.models = [self.models_under(law) for law in self.laws]
         decays = [self.columns[:, [k]] for k in range(1, self.columns.shape[1], 3)]
         self.simple = [[self._simple(law, [])] + [self._simple(law, [one]) for one in decays] for law in self.laws]
 
-    def models_under(self, law: Law, columns: Columns, *, splines: bool = True) -> list[Model]:
-        """Convex, concave, and the smooth ones."""
+    def models_under(self, law: Law, hinge: Columns | None = None) -> list[Model]:
+        """Convex and concave, with a hinge if there is one, and the smooth ones."""
         level, bic = law.level, 0.5 * np.log(self.n)
         lines = law.whiten(self.lines)
-        cone = cone_of(lines, law.whiten(columns))
         volume = float(np.log(np.abs(np.diag(np.linalg.qr(lines)[1]))).sum())
-        found = [Model(law, sign, cone.lines, cone, volume, level) for sign in (1, -1)]
-        for spline in self.splines if splines else []:
+        found = []
+        for columns, cost in self.decays:
+            cone = cone_of(lines, law.whiten(columns if hinge is None else np.hstack([columns, hinge])))
+            found += [Model(law, sign, cone.lines, cone, volume, level - cost) for sign in (1, -1)]
+        for spline in self.splines if hinge is None else []:
             q, r = np.linalg.qr(law.whiten(spline))
             extra = spline.shape[1] - self.lines.shape[1]
             volume = float(np.log(np.abs(np.diag(r))).sum())
@@ -88,11 +101,23 @@ class Fits:
     def _simple(self, law: Law, more: list) -> Columns:
         return np.linalg.qr(law.whiten(np.column_stack([self.lines, *more])))[0]
 
-    def p_value_at(self, statistic: float, log_posterior: np.ndarray) -> float:
-        """The chance of T where nothing happens, over a posterior of the laws."""
-        weights = np.exp(log_posterior - log_posterior.max())
+    def p_value(self, statistic: float, without: np.ndarray, gains: np.ndarray) -> float:
+        """The chance of T where nothing happens, over the laws; see `likelihood.py`.
+
+        without is the log posterior of the laws without a shape, gains how much likelier the record is with one under
+        each of them.
+        """
         chances = np.array([self._chance(statistic, law) for law in self.laws])
-        return min(1.0, float(weights @ chances / weights.sum()))
+        p_value = float(_weights(without) @ chances)
+        if self._chance_if_told is not None:
+            told = [self._chance_if_told(2 * gain, law) for gain, law in zip(gains, self.laws, strict=True)]
+            p_value = 2 * min(p_value, float(_weights(without + gains / 2) @ np.array(told)))
+        return min(1.0, p_value)
+
+
+def _weights(logs: np.ndarray) -> np.ndarray:
+    weights = np.exp(logs - logs.max())
+    return weights / weights.sum()
 
 
 def fits_for(steps: Series, rho: float | None = None) -> Fits:
@@ -105,9 +130,12 @@ def fits_for_values(steps: bytes, rho: float | None) -> Fits:
     """The fits for the steps in these bytes (float64): made once for all records of a run."""
     at = np.frombuffer(steps)
     n, rhos = len(at), short_constants.RHOS if rho is None else (rho,)
-    safety = max(short_constants.SAFETY, (short_constants.SAFETY_VALUES / n) ** 2)
+    gaps = np.diff(at)
+    is_even = bool(gaps.max() < short_constants.EVEN_GAPS * np.median(gaps))
 
-    def chance(statistic: float, law: Law) -> float:
-        return safety * tail(statistic, n, law.rho, is_told=rho is not None)
+    def chance(statistic: float, law: Law, *, is_told: bool = rho is not None) -> float:
+        return tail(statistic, n, law.rho, is_told=is_told, is_even=is_even)
 
-    return Fits(at, [AR1(one) for one in rhos], steps_and_bumps(n), chance)
+    if_told = partial(chance, is_told=True) if rho is None else None
+    warm_up = short_constants.WARM_UP, short_constants.WARM_UP_COST
+    return Fits(at, [AR1(one) for one in rhos], steps_and_bumps(n), chance, if_told, *warm_up)

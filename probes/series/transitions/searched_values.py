@@ -49,12 +49,17 @@ class _UsualDrops:
             level = 0.5 * np.log(1 - tried**2)
             posterior.append(level - (n - columns) / 2 * np.log(self.without[j] + spread) - volume)
         without, with_step, chance = (np.array(one) for one in (logs, best, posterior))
-        statistic = np.maximum(0.0, 2 * (with_step.max((0, 1)) - without.max((0, 1))))
-        worst = np.maximum(0.0, np.sqrt(statistic) - constants.SURE_OF_VALUES) ** 2
+        worst = _in_most_draws(2 * (with_step.max((0, 1)) - without.max((0, 1))))
+        gains = _in_most_draws(2 * (with_step.max(1) - without.max(1))) / 2
         model = without.max(0).argmax(0)
         return np.array([
-            fits.p_value_at(worst[k], chance[:, model[k], k]) < alpha for k in range(len(self.centres))
+            fits.p_value(worst[k], chance[:, model[k], k], gains[:, k]) < alpha for k in range(len(self.centres))
         ])  # fmt: skip
+
+
+def _in_most_draws(statistic: np.ndarray) -> np.ndarray:
+    """What it exceeds in nine of ten draws of the noise."""
+    return np.maximum(0.0, np.sqrt(np.maximum(0.0, statistic)) - constants.SURE_OF_VALUES) ** 2
 
 
 @lru_cache(maxsize=4)

@@ -5,10 +5,12 @@ Two changes may hide each other: where the best is not sure, the next is looked 
 kept and the first tested again. In the end each is tested once more beside all others. A step is a cliff, a bump down a
 dip, a bump up a spike. Single wild values are taken for what their surroundings say.
 
-The middle of a step is located with four shapes, because nobody knows the true one: a logistic and its square, each in
-the number of the value and in t. The interval is every place that the profile likelihood of none of them excludes at
-95 %, and a share of the width for what no shape fits.
+The middle of a step is located with ten shapes, because nobody knows the true one: a logistic to the powers of
+`cliffs.py`, each in the number of the value and in t. The interval is every place that the profile likelihood of one of
+them does not exclude at 95 %, and a share of the width for what no shape fits.
 """
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -26,13 +28,13 @@ def search_values(
 ) -> tuple[list[Transition], ChangeTest]:
     """What has p < alpha, and the test that ended the search: the first that is not sure."""
     fits = fits_for(at, rho)
-    record = (values - values.mean()) / (values.max() - values.min())
-    record = _tamed(fits, record)
+    whole = (values - values.mean()) / (values.max() - values.min())
+    record = _tamed(fits, whole)
     found: list[ChangeTest] = []
     last = change_test(fits, record)
     while len(found) < short_constants.MOST_SHAPES:
         aside: list[ChangeTest] = []
-        while last.p_value >= alpha and last.p_value < 1 and len(aside) < short_constants.HIDDEN_SHAPES:
+        while last.p_value >= alpha and len(aside) < short_constants.HIDDEN_SHAPES:
             aside.append(last)
             last = change_test(_beside(fits, [*found, *aside]), record)
         if last.p_value >= alpha:
@@ -42,8 +44,16 @@ def search_values(
         last = change_test(_beside(fits, found), record)
     if len(found) > 1:
         found = _again(fits, found, record, alpha)
-    rows = [located(_beside(fits, [other for other in found if other is not test]), record, test) for test in found]
+    rows = []
+    for test in found:
+        here = np.where(_is_within(test, np.arange(len(whole))), whole, record)  # half-way down is not wild
+        rows.append(located(_beside(fits, [other for other in found if other is not test]), here, test))
     return _distinct(rows), last
+
+
+def _is_within(test: ChangeTest, value: Any) -> Any:
+    """Whether values of these numbers are part of a change."""
+    return abs(value - test.shape.place) <= short_constants.EXTENT[0] + short_constants.EXTENT[1] * test.shape.width
 
 
 def _distinct(rows: list[Transition]) -> list[Transition]:
@@ -91,10 +101,12 @@ def located(fits: Fits, record: Series, test: ChangeTest) -> Transition:
     )
     stretched = [max(short_constants.SHARP, shape.width * stretch) for stretch in short_constants.SHAPE_STRETCHES]
     widths = np.array(sorted({*stretched, *(short_constants.SHARP_WIDTHS if shape.width < 1 else ())}))
-    courses = _courses(shape.kind, places, widths, at)  # [values, places, widths, forms]
+    courses = _courses(shape.kind, places, widths, at)  # [values, places, widths, axes, powers]
     log = _profile(fits, record, test, courses)
-    i, j, _ = np.unravel_index(int(log.argmax()), log.shape)
-    inside = places[log.max((1, 2)) > log.max() - constants.PROFILE / 2]
+    log[..., len(constants.USUAL_POWERS) :] -= short_constants.UNUSUAL_COST
+    i = int(log.max((1, 2, 3)).argmax())
+    j = int(log[i, ..., : len(constants.USUAL_POWERS)].max((1, 2)).argmax())
+    inside = places[log.max((1, 2, 3)) > log.max() - constants.PROFILE / 2]
     half = short_constants.LOCATE_SPACING / 2
     error = float(np.hypot(short_constants.PLACE_ERROR, short_constants.SHAPE_ERROR * widths[j]))
     below = np.hypot(max(places[i] - inside.min(), 0.0) + half, error)
@@ -116,8 +128,10 @@ def _profile(fits: Fits, record: Series, test: ChangeTest, courses: np.ndarray) 
     white, flat = law.whiten(record), law.whiten(courses.reshape(n, -1))
     best = np.full(flat.shape[1], np.inf)
     models = next(models for models in fits.models if models[0].law is law)
-    smooth = [(model.basis, model.charge) for model in models if not model.sign]
-    for basis, charge in [(test.basis, test.model.charge), *smooth]:
+    tried = [(test.basis, test.model.charge), *((model.basis, model.charge) for model in models if not model.sign)]
+    if test.left_out is not None and _is_within(test, test.left_out):
+        tried = test.whole  # what was done without to find the change is part of it
+    for basis, charge in tried:
         rest, beyond = white - basis @ (basis.T @ white), flat - basis @ (basis.T @ flat)
         length = np.maximum((beyond**2).sum(0), 1e-12)
         left = np.maximum(float(rest @ rest) - (beyond.T @ rest) ** 2 / length, 1e-18)
@@ -126,15 +140,13 @@ def _profile(fits: Fits, record: Series, test: ChangeTest, courses: np.ndarray) 
 
 
 def _courses(kind: str, places: np.ndarray, widths: np.ndarray, at: Series) -> np.ndarray:
-    """Courses [values, places, widths, forms] whose middle is at these places, among the values."""
+    """Courses [values, places, widths, axes, powers] whose middle is at these places, among the values."""
     number = np.arange(len(at), dtype=np.float64)
     away = (number[:, None, None] - places[:, None]) / widths
     if kind == "bump":
-        return np.exp(-0.5 * away**2)[..., None]
+        return np.exp(-0.5 * away**2)[..., None, None]
     middle = np.interp(places, number, at)
     spacing = np.interp(places, number, np.gradient(at))
     in_time = (at[:, None, None] - middle[:, None]) / (widths * spacing[:, None])
-    half = constants.HALF_OF_SQUARE
-    forms = [(1 - np.tanh(x / 2)) / 2 for x in (away, in_time)]
-    forms += [((1 - np.tanh((x - half) / 2)) / 2) ** 2 for x in (away, in_time)]
-    return np.stack(forms, axis=-1)
+    x, power = np.stack([away, in_time], axis=-1)[..., None], np.array(constants.STEP_POWERS)
+    return ((1 - np.tanh((x + np.log(2 ** (1 / power) - 1)) / 2)) / 2) ** power  # half done at x = 0
