@@ -26,7 +26,7 @@ published runs take 1 to 3 %; the loss falls with the sum of the learning rate, 
 
 WARM_UP_COST = 5.0
 """What such a start costs in a short record, in log likelihood; in a long one, nothing. Tuned on log-spaced and
-Pythia's steps: at no cost 58 of 102 visible transitions are found, at this one 63, and without such a start five of sixteen
+Pythia's steps: at no cost 58 of 102 visible transitions are found, at this one 63. Without such a start five of sixteen
 losses under a cosine schedule raise an alarm, with it none."""
 
 RHOS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.96)
