@@ -133,8 +133,10 @@ def fits_for_values(steps: bytes, rho: float | None) -> Fits:
     gaps = np.diff(at)
     is_even = bool(gaps.max() < short_constants.EVEN_GAPS * np.median(gaps))
 
+    few = 1.0 if is_even else max(1.0, (short_constants.FEW_UNEVEN / n) ** 2)
+
     def chance(statistic: float, law: Law, *, is_told: bool = rho is not None) -> float:
-        return tail(statistic, n, law.rho, is_told=is_told, is_even=is_even)
+        return few * tail(statistic, n, law.rho, is_told=is_told, is_even=is_even)
 
     if_told = partial(chance, is_told=True) if rho is None else None
     warm_up = short_constants.WARM_UP, short_constants.WARM_UP_COST

@@ -1,15 +1,17 @@
 """Short records, 20 to 250 values: changes found one after the other by the likelihood ratio on the values themselves.
 
 The best step or bump is tested (`likelihood.py`); if it is sure, it joins the baseline, and the next one is looked for.
-Two changes may hide each other: where the best is not sure, the next is looked for beside it, and if that is sure it is
-kept and the first tested again. In the end each is tested once more beside all others. A step is a cliff, a bump down a
-dip, a bump up a spike. Single wild values are taken for what their surroundings say.
+Two changes may hide each other: where the best is not sure, the next is looked for beside it, and if that is sure,
+counting how often was tried, it is kept and the first tested again. In the end each is tested once more beside all
+others; none is taken for surer than those that it was found beside, or p would be too small where the first is none. A
+step is a cliff, a bump down a dip, a bump up a spike. Single wild values are taken for what their surroundings say.
 
 The middle of a step is located with ten shapes, because nobody knows the true one: a logistic to the powers of
 `cliffs.py`, each in the number of the value and in t. The interval is every place that the profile likelihood of one of
 them does not exclude at 95 %, and a share of the width for what no shape fits.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,13 +39,14 @@ def search_values(
     found: list[ChangeTest] = []
     while len(found) < short_constants.MOST_SHAPES:
         aside: list[ChangeTest] = []
-        while last.p_value >= alpha and len(aside) < hidden:
+        while (p_value := (1 + len(aside)) * last.p_value) >= alpha and len(aside) < hidden:  # as often as was tried
             aside.append(last)
             last = change_test(_beside(fits, [*found, *aside]), record)
-        if last.p_value >= alpha:
+        if p_value >= alpha:
             last = aside[0] if aside else last
             break
-        found.append(last)
+        no_surer = max([p_value, *(test.p_value for test in found)])  # than what it was found beside
+        found.append(replace(last, p_value=no_surer))
         last = change_test(_beside(fits, found), record)
     if len(found) > 1:
         found = _again(fits, found, record, alpha)
@@ -90,6 +93,7 @@ def _again(fits: Fits, found: list[ChangeTest], record: Series, alpha: float) ->
         worst = max(range(len(tests)), key=lambda k: tests[k].p_value)
         if tests[worst].p_value < alpha:
             same = [abs(a.shape.place - b.shape.place) < 1 + a.shape.width for a, b in zip(tests, found, strict=True)]
+            tests = [replace(a, p_value=max(a.p_value, b.p_value)) for a, b in zip(tests, found, strict=True)]
             return [new if is_same else old for new, old, is_same in zip(tests, found, same, strict=True)]
         found = [one for k, one in enumerate(found) if k != worst]
     test = change_test(fits, record)
