@@ -160,6 +160,7 @@ GROUPS = {
     "calibration": Group(
         "own",
         {"calibration": "how often find_transitions is right: series with known truth, beside its peers"},
+        size="paper",
         ships={
             "calibration.csv": "probes/series/calibration.csv",
             "CALIBRATION.md": "analyses/calibration/CALIBRATION.md",

@@ -41,8 +41,8 @@ NOISE_GROUPS = {"uncorrelated": ("white", "sgd", "spiky"), "correlated": ("ar .5
 COUNTS = {
     #         level, longer, per null kind, per family, benign, dips, power, per point of a curve, SGD seeds
     "toy": (2, 1, 1, 1, 1, 1, 2, 1, 1),
-    "quick": (100, 30, 8, 4, 20, 12, 60, 8, 4),
-    "paper": (1000, 300, 50, 25, 150, 60, 300, 100, 30),
+    "quick": (40, 12, 4, 2, 10, 6, 24, 4, 2),
+    "paper": (100, 30, 8, 4, 20, 12, 60, 8, 4),
 }
 
 

@@ -40,7 +40,7 @@ PANEL_SCHEDULES = {
     "150 uniform": lambda: uniform(150),
     "30 uniform": lambda: uniform(30),
 }
-COUNTS = {"toy": (1, 1), "quick": (40, 15), "paper": (400, 150)}
+COUNTS = {"toy": (1, 1), "quick": (20, 8), "paper": (40, 15)}
 
 
 @dataclass(frozen=True)
