@@ -10,6 +10,7 @@ import transformers
 from lightning.pytorch import Callback
 
 from probes.monitor import Monitor, Sink
+from probes.monitor.resting import Resting
 from tests import small_gpt2
 from tests.told import event
 
@@ -66,6 +67,7 @@ def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
 
 
 def announce_at(step: int, monkeypatch) -> None:
+    monkeypatch.setattr(Resting, "rest", lambda *_: None)  # there is nothing to look at yet, and no look is due
     monkeypatch.setattr(Monitor, "_found", lambda self, now, last: [EVENT] if now == step and not last else [])
 
 

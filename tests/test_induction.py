@@ -12,6 +12,7 @@ from models.attention_only import model as attention_only
 from models.attention_only.presets import QUICK
 from models.lens import split
 from probes.monitor.induction import InductionScores, prefix_matching, previous_token, repeated_tokens
+from tests.told import event
 
 CONFIG = transformers.GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=50, n_positions=32)
 
@@ -128,7 +129,7 @@ def test_training_does_not_notice_and_the_scores_are_recorded():
     assert torch.equal(state, torch.random.get_rng_state())
     assert scores() == first  # the same sequences
     monitor = probes.Monitor(model, probes=["norm"], evaluate=scores)
-    monitor._evaluate(scores)
+    monitor._announce(event(0, detected_at=0))
     assert monitor.series("prefix_matching").tolist() == [first["prefix_matching"]]
 
 

@@ -200,7 +200,7 @@ PLACES = {
     "measuring": lambda monitor: patch("probes.measuring.checkpoint.numbers_of", planted),
     "reading": lambda monitor: patch.object(monitor.weights, "now", planted),
     "copying": lambda monitor: patch.object(InMemory, "copy_of", planted),
-    "taking in": lambda monitor: patch.object(monitor.tracked, "add", planted),
+    "taking in": lambda monitor: patch.object(monitor.tracked, "add_means", planted),
     "looking": lambda monitor: patch.object(monitor, "_found", planted),
     "saving": lambda monitor: patch.object(monitor.checkpoints.writer, "save", planted),
     "on_event": lambda monitor: patch.object(monitor, "on_event", planted),

@@ -14,6 +14,7 @@ import transformers
 
 from probes.monitor import Monitor
 from probes.monitor.callbacks.huggingface import MonitorCallback
+from probes.monitor.resting import Resting
 from tests.other_trainers import EVENT, trainer
 
 
@@ -31,6 +32,7 @@ class Seen(transformers.TrainerCallback):
 
 
 def train(folder: Path) -> None:
+    Resting.rest = lambda *_: None  # there is nothing to look at yet, and no look is due
     Monitor._found = lambda self, step, last: [EVENT] if step == EVENT.detected_at and not last else []
     seen, monitored = Seen(), MonitorCallback(budget=1.0, save_on_event=True, evaluate_on_event=True)
     process = trainer(folder / "run", monitored, seen, eval_strategy="steps", eval_steps=1000, eval_delay=1000)

@@ -82,7 +82,7 @@ class QuietSteps:
                 break
         else:
             now = scalars
-        if now is not None:
+        if now:
             buffer.append((step - 1, now))
         if began is not None:
             self._budget.spent += _TIMED * (self._budget.clock() - began)
