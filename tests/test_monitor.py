@@ -45,6 +45,20 @@ def test_the_numbers_are_those_of_measure_on_the_checkpoints_of_the_same_steps(t
     assert set(monitor.table.attrs["definitions"]) == set(monitor.table["probe"])
 
 
+def test_a_speed_between_two_measurements_of_one_step_is_missing_and_says_why():
+    monitor = probes.Monitor(Training(steps=1).model)
+    with monitor, np.errstate(divide="raise", invalid="raise"):
+        measurement = monitor._measurement
+        measurement.measure(7)
+        found, failure = measurement.measure(7)
+    table = measurement.table([found])
+    speeds = table.loc[table["probe"] == "subspace_drift_per_step@previous"]
+    assert failure is None
+    assert len(speeds)
+    assert speeds["value"].isna().all()
+    assert set(speeds["why_missing"]) == {"measured at step 7 before: no step lies between"}
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_training_is_the_same_bit_for_bit_with_and_without_a_monitor(tmp_path, threads):
     before = torch.get_num_threads()

@@ -98,3 +98,39 @@ def test_a_loss_that_sets_out_slowly_under_a_warm_up_does_nothing_else():
         clock = np.where(doubling < warm, doubling**2 / (2 * warm), doubling - warm / 2)
         noise = 0.008 * np.random.default_rng(warm).standard_normal(len(doubling))
         assert not len(cliffs_in((1 + clock / 400) ** -0.35 + noise, doubling))
+
+
+def test_noise_in_proportion_to_a_decay_is_no_transition():
+    alarms = 0
+    for seed in range(10):
+        steps = np.arange(1, 101.0)
+        noise = np.random.default_rng(seed).standard_normal(100)
+        alarms += len(cliffs_in(np.exp(-steps / 15) * (1 + 0.3 * noise), steps)) > 0
+    assert alarms <= 1  # of ten; seven if the noise is taken to be of one size
+
+
+def test_a_drop_under_noise_in_proportion_to_the_loss_is_found_where_it_is():
+    for seed in range(3, 8):
+        steps, noise = even_record(80, 0.12, seed)
+        found = cliffs_in((0.02 + logistic(steps, 31_000, 1200)) * (1 + noise), steps)
+        assert list(found["kind"]) == ["cliff"]
+        assert found["low"].iloc[0] <= 31_000 <= found["high"].iloc[0]
+
+
+def test_the_size_of_the_noise_is_taken_from_the_record_and_only_where_it_changes():
+    from probes.series.transitions.likelihood import change_test
+    from probes.series.transitions.models import fits_for
+    from probes.series.transitions.sizes import noise_size
+
+    steps, sizes = np.arange(1, 121.0), []
+    for seed in range(8):
+        noise = np.random.default_rng(seed).standard_normal(120)
+        for loud in (1.0, 10.0):
+            true = np.where(steps < 60, loud, 1.0)
+            record = 0.01 * true * noise - steps / 120
+            record = record / np.ptp(record)
+            sizes.append(noise_size(change_test(fits_for(steps), record), record, steps))
+    assert sizes[::2] == [None] * 8
+    for size in sizes[1::2]:
+        np.testing.assert_allclose(np.log(size).mean(), 0, atol=1e-9)
+        assert 3 < size[:40].mean() / size[80:].mean() < 30

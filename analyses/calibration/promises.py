@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analyses.calibration.cells import LONGER, SHORT
+from analyses.calibration.cells import LONGER, PROPORTIONAL, SHORT
 from analyses.calibration.compare import OURS, Compared, not_ahead, pooled
 from analyses.calibration.judge import Outcome, Rate, false_alarms, recall
 from analyses.calibration.measures import P_LEVELS, rows_of, value_of
@@ -26,6 +26,7 @@ def judgements(
     """What is promised, one by one. compared is with all nulls, and without random walks."""
     return [
         _short_records(now),
+        _proportional(now),
         _long_records(outcomes),
         _recall(outcomes),
         _coverage(now),
@@ -41,6 +42,24 @@ def judgements(
 def _short_records(now: pd.DataFrame) -> Verdict:
     cells = [f"{s}/{n}/{r}" for s in ("uniform", "log-spaced") for n in SHORT for r in ("0", "0.5", "0.8")]
     cells += [f"pythia/154/{r}" for r in ("0", "0.5", "0.8")]
+    return _in_every_cell(
+        now,
+        cells,
+        "at most .02 false alarms at alpha = .01 in every cell of 20 to 200 values x rho 0, .5, .8",
+        "smooth drift under AR(1) noise, uniform, log-spaced and Pythia's steps",
+    )
+
+
+def _proportional(now: pd.DataFrame) -> Verdict:
+    return _in_every_cell(
+        now,
+        [f"{s}/{n}/proportional" for s in ("uniform", "log-spaced") for n in PROPORTIONAL],
+        "the same where the noise is in proportion to the curve",
+        "smooth drift, noise of 2 to 50 % of its height over its lowest value plus a hundredth of that",
+    )
+
+
+def _in_every_cell(now: pd.DataFrame, cells: Sequence[str], claim: str, where: str) -> Verdict:
     rates = {cell: value_of(now, DRIFT, cell) for cell in cells}
     known = {cell: rate for cell, rate in rates.items() if rate[0] == rate[0]}
     over = {cell: rate for cell, rate in known.items() if rate[0] > 0.02}
@@ -53,8 +72,8 @@ def _short_records(now: pd.DataFrame) -> Verdict:
     refused = [cell for cell in cells if cell not in known]
     measured += f"; refused: {', '.join(refused)}" if refused else ""
     return Verdict(
-        "at most .02 false alarms at alpha = .01 in every cell of 20 to 200 values x rho 0, .5, .8",
-        "smooth drift under AR(1) noise, uniform, log-spaced and Pythia's steps",
+        claim,
+        where,
         measured,
         HOLDS if known and not over and not refused else FAILS if certain or not known else IN_PART,
         ("over .02: " + ", ".join(f"{c} {r[0]:.3f}" for c, r in over.items()))

@@ -60,12 +60,17 @@ LONG = ("dense", "2000 uniform", "300 log-spaced")
 SPARSE = ("log50", "pythia", "200 uniform", "100 uniform", "50 uniform", "30 uniform")
 
 
+QUIET_END = {"sgd": 0.2, "proportional": 0.01}
+"""Noise that follows the curve: its size where that is lowest, as a share of its size where it is highest."""
+
+
 @dataclass(frozen=True)
 class Noise:
     """What is added to a clean curve.
 
     kind    white; ar (AR(1) from one value to the next, of this memory); sgd (white, in proportion to the curve's
-            height over its lowest value, as that of a batch is); spiky (white, and one value in a hundred is 5 to 20
+            height over its lowest value, as that of a batch is, plus a fifth); proportional (the same plus a
+            hundredth); spiky (white, and one value in a hundred is 5 to 20
             times off); walk (a random walk whose end is off by `size` x the root of a tenth, under white noise a third as large)
     size    standard deviation of one value, as a share of the range of the clean curve
     """
@@ -78,9 +83,9 @@ class Noise:
         """The standard deviation of every value."""
         span = np.ptp(clean)
         scale = self.size * (span if span > 0 else 1.0)
-        if self.kind == "sgd":
+        if self.kind in QUIET_END:
             share = (clean - clean.min()) / span if span > 0 else np.ones(len(clean))
-            return scale * (0.2 + 0.8 * share)
+            return scale * (QUIET_END[self.kind] + (1 - QUIET_END[self.kind]) * share)
         return np.full(len(clean), scale)
 
     def draw(self, clean: np.ndarray, rng: np.random.Generator) -> np.ndarray:

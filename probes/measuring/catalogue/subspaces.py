@@ -33,8 +33,11 @@ def subspace_drift(heads: LayerHeads, previous: LayerHeads) -> ProbeValues:
 
 def subspace_drift_per_step(heads: LayerHeads, previous: LayerHeads) -> ProbeValues:
     """The drift over the number of steps it took."""
-    found = subspace_drift(heads, previous)
-    return ProbeValues(found.values / (heads.step - previous.step), found.why_missing)
+    found, steps = subspace_drift(heads, previous), heads.step - previous.step
+    if steps == 0:
+        rows, columns = found.values.shape
+        return ProbeValues.nothing(rows, columns, f"measured at step {heads.step} before: no step lies between")
+    return ProbeValues(found.values / steps, found.why_missing)
 
 
 def _share_outside(heads: LayerHeads, reference: LayerHeads) -> np.ndarray:

@@ -1,8 +1,9 @@
 """Laws of the noise of a record: how it is made independent, and how likely that is.
 
-A short record is judged value by value, under AR(1) noise of several rhos. A long one is judged by means over bins of
-many values, where noise that forgets within a bin is independent again, and a random walk is not: there the law is
-AR(1) noise of some memory, in values, plus independent noise, and the covariance of the means follows from it.
+A short record is judged value by value, under AR(1) noise of several rhos, whose size may change along the record
+(`sizes.py`). A long one is judged by means over bins of many values, where noise that forgets within a bin is
+independent again, and a random walk is not: there the law is AR(1) noise of some memory, in values, plus independent
+noise, and the covariance of the means follows from it.
 """
 
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AR1:
-    """Noise with autocorrelation rho from one value to the next; of unit variance are its innovations."""
+    """Noise with autocorrelation rho from one value to the next; size is that of its innovations, 1 if it is None."""
 
     rho: float
+    size: Float64[np.ndarray, " n"] | None = None
 
     @property
     def memory(self) -> float:
@@ -25,11 +27,12 @@ class AR1:
     @property
     def level(self) -> float:
         """Half the log determinant of what `whiten` does."""
-        return 0.5 * float(np.log(1 - self.rho**2))
+        level = 0.5 * float(np.log(1 - self.rho**2))
+        return level if self.size is None else level - float(np.log(self.size).sum())
 
     def whiten(self, columns: np.ndarray) -> np.ndarray:
-        """Innovations."""
-        return whitened(self.rho, columns)
+        """Innovations of unit size."""
+        return whitened(self.rho, columns if self.size is None else _over(columns, self.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +55,15 @@ class OfMeans:
 
     def whiten(self, columns: np.ndarray) -> np.ndarray:
         """Means made independent."""
-        return self.root @ (columns / (self.size if columns.ndim == 1 else self.size[:, None]))
+        return self.root @ _over(columns, self.size)
 
 
 Law = AR1 | OfMeans
 """Of values, or of means over bins of them."""
+
+
+def _over(columns: np.ndarray, size: np.ndarray) -> np.ndarray:
+    return columns / (size if columns.ndim == 1 else size[:, None])
 
 
 def covariance_of_means(count: Int[np.ndarray, " bins"], rho: float, white: float) -> Float64[np.ndarray, "bins bins"]:

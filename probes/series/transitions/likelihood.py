@@ -41,9 +41,10 @@ class ChangeTest:
     """The likelihood ratio of one record: its best shape, the height of it as a share of the range, and p.
 
     height > 0 is a step down or a bump up. noise is the sd of a value, as a share of the range, in the best fit with
-    the shape, model its baseline and law, basis what of it is in use; wild is how far every value is off if it is left
-    out, zero where that is nothing unusual. left_out is the number of the value that this fit does without, if it does;
-    whole are the baselines that are in use without doing so, under the same law, and their charges.
+    the shape, log_likelihood that of the record in it, model its baseline and law, basis what of it is in use; wild is
+    how far every value is off if it is left out, zero where that is nothing unusual. left_out is the number of the
+    value that this fit does without, if it does; whole are the baselines that are in use without doing so, under the
+    same law, and their charges.
     """
 
     shape: Shape
@@ -54,6 +55,7 @@ class ChangeTest:
     wild: Series
     model: Model
     basis: Columns
+    log_likelihood: float
     left_out: int | None = None
     whole: tuple[tuple[Columns, float], ...] = ()
 
@@ -245,7 +247,10 @@ class _Search:
         innovation = np.sqrt(left / max(1, self.n - model.basis.shape[1] - 3))
         noise = float(innovation / np.sqrt(1 - model.law.rho**2))
         wild = self._wild(model.law, white, np.column_stack([basis, _beyond(basis, course)]))
-        return ChangeTest(self.fits.shapes[which], height, statistic, p_value, noise, wild, model, basis, self.left_out)
+        log = self.best.log - short_constants.WILD_COST * (self.left_out is not None)
+        return ChangeTest(
+            self.fits.shapes[which], height, statistic, p_value, noise, wild, model, basis, log, self.left_out
+        )
 
     def _beside_all_values(self, test: ChangeTest) -> ChangeTest:
         law = test.model.law

@@ -120,15 +120,23 @@ def _weights(logs: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def fits_for(steps: Series, rho: float | None = None) -> Fits:
-    """The fits for the values of a short record at these steps, made once for all records of a run."""
+def fits_for(steps: Series, rho: float | None = None, size: Series | None = None) -> Fits:
+    """The fits for the values of a short record at these steps, made once for all records of a run.
+
+    Unless the noise of this one has a size of its own at every value.
+    """
+    if size is not None:
+        return _fits_for_values(np.asarray(steps, dtype=np.float64), rho, size)
     return fits_for_values(np.ascontiguousarray(steps, dtype=np.float64).tobytes(), rho)
 
 
 @lru_cache(maxsize=4)
 def fits_for_values(steps: bytes, rho: float | None) -> Fits:
     """The fits for the steps in these bytes (float64): made once for all records of a run."""
-    at = np.frombuffer(steps)
+    return _fits_for_values(np.frombuffer(steps), rho, None)
+
+
+def _fits_for_values(at: Series, rho: float | None, size: Series | None) -> Fits:
     n, rhos = len(at), short_constants.RHOS if rho is None else (rho,)
     gaps = np.diff(at)
     is_even = bool(gaps.max() < short_constants.EVEN_GAPS * np.median(gaps))
@@ -140,4 +148,4 @@ def fits_for_values(steps: bytes, rho: float | None) -> Fits:
 
     if_told = partial(chance, is_told=True) if rho is None else None
     warm_up = short_constants.WARM_UP, short_constants.WARM_UP_COST
-    return Fits(at, [AR1(one) for one in rhos], steps_and_bumps(n), chance, if_told, *warm_up)
+    return Fits(at, [AR1(one, size) for one in rhos], steps_and_bumps(n), chance, if_told, *warm_up)

@@ -6,6 +6,7 @@ schedule; the noise left when what was found is taken off, and its rho, say whet
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -21,7 +22,8 @@ Series = Float64[np.ndarray, " n"]
 def searched_by_values(at: Series, last: ChangeTest, alpha: float, rho: float | None) -> Stretches:
     """Where a usual drop has p < alpha in nine of ten draws."""
     usual = _usual_drops(np.ascontiguousarray(at).tobytes(), rho)
-    seen = usual.are_seen(max(last.noise, constants.ROUNDING), last.model.law.rho, alpha)
+    size = 1.0 if last.model.law.size is None else np.interp(usual.centres, at, last.model.law.size)
+    seen = usual.are_seen(np.maximum(last.noise * size, constants.ROUNDING), last.model.law.rho, alpha)
     return _runs(usual.centres, seen)
 
 
@@ -34,8 +36,8 @@ class _UsualDrops:
     without: np.ndarray
     with_step: np.ndarray
 
-    def are_seen(self, noise: float, rho: float, alpha: float) -> np.ndarray:
-        """Whether each has p < alpha in nine of ten draws of noise of this size and rho."""
+    def are_seen(self, noise: Any, rho: float, alpha: float) -> np.ndarray:
+        """Whether each has p < alpha in nine of ten draws of noise of this size, at each or everywhere, and rho."""
         fits, n = self.fits, self.fits.n
         logs, best, posterior = [], [], []
         for j, tried in enumerate(law.rho for law in fits.laws):

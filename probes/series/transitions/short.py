@@ -5,6 +5,7 @@ Two changes may hide each other: where the best is not sure, the next is looked 
 counting how often was tried, it is kept and the first tested again. In the end each is tested once more beside all
 others; none is taken for surer than those that it was found beside, or p would be too small where the first is none. A
 step is a cliff, a bump down a dip, a bump up a spike. Single wild values are taken for what their surroundings say.
+Noise that is louder in one part of the record than in another is given the size that it has there (`sizes.py`).
 
 The middle of a step is located with ten shapes, because nobody knows the true one: a logistic to the powers of
 `cliffs.py`, each in the number of the value and in t. The interval is every place that the profile likelihood of one of
@@ -20,22 +21,26 @@ from jaxtyping import Float64
 from probes.series.transitions import constants, short_constants
 from probes.series.transitions.likelihood import ChangeTest, change_test
 from probes.series.transitions.models import Fits, fits_for
+from probes.series.transitions.sizes import noise_size
 from probes.series.transitions.transition import Transition
 
 Series = Float64[np.ndarray, " n"]
 
 
 def search_values(
-    values: Series, at: Series, alpha: float, rho: float | None = None, *, hidden: int = short_constants.HIDDEN_SHAPES
+    values: Series, at: Series, alpha: float, rho: float | None = None, *, is_quick: bool = False
 ) -> tuple[list[Transition], ChangeTest]:
     """What has p < alpha, and the test that ended the search: the first that is not sure.
 
-    hidden is how many changes that are not sure are taken as given while another one is looked for. Who looks again and
-    again does without, which takes a third of the time.
+    Who looks again and again is quick, in a third of the time: changes that hide each other are not looked for, and the
+    noise is of one size.
     """
-    fits = fits_for(at, rho)
+    hidden = 0 if is_quick else short_constants.HIDDEN_SHAPES
     whole = (values - values.mean()) / (values.max() - values.min())
+    fits = fits_for(at, rho)
     record, last = _tamed(fits, whole)
+    if not is_quick:
+        fits, record, last = _where_noise_is_louder(fits, whole, record, last, rho)
     found: list[ChangeTest] = []
     while len(found) < short_constants.MOST_SHAPES:
         aside: list[ChangeTest] = []
@@ -55,6 +60,26 @@ def search_values(
         here = np.where(_is_within(test, np.arange(len(whole))), whole, record)  # half-way down is not wild
         rows.append(located(_beside(fits, [other for other in found if other is not test]), here, test))
     return _distinct(rows), last
+
+
+def _where_noise_is_louder(
+    fits: Fits, whole: Series, record: Series, test: ChangeTest, rho: float | None
+) -> tuple[Fits, Series, ChangeTest]:
+    """The same with the size that the noise has along this record, if it has more than one.
+
+    What the wrong size leaves says little about the right one, so it is taken from the next fit again; the likeliest
+    of them is kept.
+    """
+    best = fits, record, test
+    for _ in range(short_constants.SIZE_FITS):
+        size = noise_size(test, record, fits.at)
+        if size is None:
+            break
+        fits = fits_for(fits.at, rho, size)
+        record, test = _tamed(fits, whole)
+        if test.log_likelihood > best[2].log_likelihood:
+            best = fits, record, test
+    return best
 
 
 def _is_within(test: ChangeTest, value: Any) -> Any:

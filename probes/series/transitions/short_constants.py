@@ -99,3 +99,17 @@ PLACE_ERROR, SHAPE_ERROR = 0.45, 0.5
 """In values and in widths, added to both sides of the interval in quadrature: where between two values a sharp change
 lies the values do not say, and how much of a foot or a tail belongs to a drop no fit can tell. Tuned on the coverage of
 30 to 200 values: with .3 and .3 it was .94, and .77 where steps are sharp (paper 001)."""
+
+SIZE_LR, SIZES = 12.0, (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+"""Twice the gain in log likelihood above which noise has more than one size, and how many times louder than the quiet
+end the loud one is, less one. Judgement: of six courses one exceeds 12 in 300 records where the noise has one size."""
+
+LOUDER = 9.0
+"""How many times as loud as the quiet end the loud one is, for noise to be taken to have more than one size. Tuned: if
+any ratio counts, .65 of visible transitions under noise that is five times as loud at the top of the loss are found
+instead of .70 (.75 with one size), and one size keeps the level there. It does not under noise in proportion to a
+decay: of 100 values, alarms in one of six drifts, and 1 of 60 with this."""
+
+SIZE_FITS, FREE_VALUE = 3, 0.2
+"""How often the size of the noise is taken from a fit, and the share of a value that the fit must leave free for the
+rest of it to say how loud the noise is there. Judgement."""
