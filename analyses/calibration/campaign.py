@@ -40,7 +40,9 @@ def run_campaign(
     missing = [cell.name for cell in chosen if not _file(home, cell.name).exists()]
     if release and release != release_of_this_code() and missing:
         raise ValueError(f"{home} has no {missing[0]}: outcomes of another release cannot be made with this code")
-    Parallel(n_jobs=jobs)(delayed(_run_cell)(home, name, size, seeds) for name in missing)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # one that has grown is replaced
+        Parallel(n_jobs=jobs)(delayed(_run_cell)(home, name, size, seeds) for name in missing)
     return [outcome for cell in chosen for outcome in _read(_file(home, cell.name))]
 
 
