@@ -117,20 +117,27 @@ def test_a_drop_under_noise_in_proportion_to_the_loss_is_found_where_it_is():
         assert found["low"].iloc[0] <= 31_000 <= found["high"].iloc[0]
 
 
-def test_the_size_of_the_noise_is_taken_from_the_record_and_only_where_it_changes():
+def size_of(record, steps):
     from probes.series.transitions.likelihood import change_test
     from probes.series.transitions.models import fits_for
     from probes.series.transitions.sizes import noise_size
 
-    steps, sizes = np.arange(1, 121.0), []
+    record = record / np.ptp(record)
+    return noise_size(change_test(fits_for(steps), record), record, steps)
+
+
+def test_the_size_of_the_noise_is_taken_from_the_record():
+    steps = np.arange(1, 121.0)
     for seed in range(8):
         noise = np.random.default_rng(seed).standard_normal(120)
-        for loud in (1.0, 10.0):
-            true = np.where(steps < 60, loud, 1.0)
-            record = 0.01 * true * noise - steps / 120
-            record = record / np.ptp(record)
-            sizes.append(noise_size(change_test(fits_for(steps), record), record, steps))
-    assert sizes[::2] == [None] * 8
-    for size in sizes[1::2]:
+        size = size_of(0.01 * np.where(steps < 60, 10.0, 1.0) * noise - steps / 120, steps)
         np.testing.assert_allclose(np.log(size).mean(), 0, atol=1e-9)
         assert 3 < size[:40].mean() / size[80:].mean() < 30
+
+
+def test_noise_of_one_size_is_seldom_taken_to_have_more():
+    sizes = []
+    for count in (20, 120):
+        steps = np.arange(1, count + 1.0)
+        sizes += [size_of(np.random.default_rng(seed).standard_normal(count), steps) for seed in range(16)]
+    assert sum(size is not None for size in sizes) <= 1
