@@ -58,7 +58,7 @@ def run_bins() -> None:
             slow = np.sqrt((1 - white) * (1 - rho**2)) * coloured(rho, rng.standard_normal((n, DRAWS)))
             records = (slow + np.sqrt(white) * rng.standard_normal((n, DRAWS))).T
             top = np.sort([BinnedRecord(record, steps).test([]).statistic for record in records])[-DRAWS // 10 :]
-            _, correlation, _ = law_of_bins(grid_for(steps).count, rho, white)
+            correlation, _ = law_of_bins(grid_for(steps).count, rho, white)
             print(
                 f"memory {memory:5d}, white {white:.2f}, {name:16s} correlation {correlation:.2f}: "
                 f"start {top[0]:5.1f}, scale {(top - top[0]).mean():.1f}",

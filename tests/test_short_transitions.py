@@ -141,3 +141,13 @@ def test_noise_of_one_size_is_seldom_taken_to_have_more():
         steps = np.arange(1, count + 1.0)
         sizes += [size_of(np.random.default_rng(seed).standard_normal(count), steps) for seed in range(16)]
     assert sum(size is not None for size in sizes) <= 1
+
+
+def test_a_random_walk_in_time_is_no_transition_at_log_spaced_steps():
+    alarms, steps = 0, np.unique(np.round(np.geomspace(1, 1e5, 90)))
+    gaps = np.diff(steps, prepend=0)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        walk = np.cumsum(rng.standard_normal(len(steps)) * np.sqrt(gaps))
+        alarms += len(cliffs_in(walk / np.ptp(walk) + 0.01 * (seed % 3) * rng.standard_normal(len(steps)), steps)) > 0
+    assert alarms <= 1

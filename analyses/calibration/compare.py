@@ -23,7 +23,7 @@ from analyses.calibration.sampling import SCHEDULES
 OURS = "find_transitions"
 HIDDEN_MARKOV = "hidden Markov model"
 NAMES = (*PEERS, HIDDEN_MARKOV)
-WALK = "random walk"
+WALKS = ("random walk", "walk in time")
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,19 @@ def comparison(
             null_name, truth_name = f"quiet/{schedule}/{group}", f"truth/{schedule}/{group}"
             if null_name not in judging:
                 continue
-            nulls = [o for o in ours if o.cell == null_name and (walks or o.family != WALK)]
+            nulls = [o for o in ours if o.cell == null_name and (walks or o.family not in WALKS)]
             truths = [o for o in ours if o.cell == truth_name]
-            alarms = sum(bool(o.claims) for o in ours_tuning if o.cell == null_name and (walks or o.family != WALK))
+            alarms = sum(
+                bool(o.claims) for o in ours_tuning if o.cell == null_name and (walks or o.family not in WALKS)
+            )
             rows.append(_row(schedule, group, OURS, [bool(o.claims) for o in nulls], truths))
             to_tune = list(tuning[null_name].cases("tuning"))
             null_cases, truth_cases = (list(judging[name].cases("judging")) for name in (null_name, truth_name))
             tuned_on = peers_on(folder, size, "tuning", null_name, to_tune)
             on_nulls = peers_on(folder, size, "judging", null_name, null_cases)
             on_truths = peers_on(folder, size, "judging", truth_name, truth_cases)
-            use = [walks or case.shape.family != WALK for case in to_tune]
-            judged = [walks or case.shape.family != WALK for case in null_cases]
+            use = [walks or case.shape.family not in WALKS for case in to_tune]
+            judged = [walks or case.shape.family not in WALKS for case in null_cases]
             for peer in NAMES:
                 highest = [x.highest for x, keep in zip(tuned_on.levels[peer], use, strict=True) if keep]
                 limit = threshold(highest, alarms)

@@ -68,6 +68,13 @@ def walk(record: Record, rng: np.random.Generator) -> Shape:
     return Shape("random walk", lambda steps: np.interp(steps, record.steps, path))
 
 
+def walk_in_time(record: Record, rng: np.random.Generator) -> Shape:
+    """A random walk in t, as of weights that only diffuse: the further apart two checkpoints, the more it moves."""
+    gaps = np.diff(record.steps, prepend=0.0)
+    path = np.cumsum(rng.standard_normal(len(gaps)) * np.sqrt(gaps)) / np.sqrt(record.last)
+    return Shape("walk in time", lambda steps: np.interp(steps, record.steps, path))
+
+
 @cache
 def _model_decays() -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     """Losses of solvable models without a transition: papers 003 (three data models) and 004 (many tasks)."""
@@ -187,6 +194,7 @@ QUIET: Mapping[str, Make] = {
     "power law": power,
     "kink": kink,
     "random walk": walk,
+    "walk in time": walk_in_time,
     "003 and 004, decays": model_decay,
     "cosine": cosine,
 }

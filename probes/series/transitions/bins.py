@@ -25,7 +25,7 @@ from jaxtyping import Float64, Int
 from probes.series.transitions import bin_constants, short_constants
 from probes.series.transitions.baselines import Columns
 from probes.series.transitions.cones import straight_lines
-from probes.series.transitions.laws import Law, OfMeans, covariance_of_means, inverse_root
+from probes.series.transitions.laws import Correlated, Law, covariance_of_means, inverse_root
 from probes.series.transitions.likelihood import ChangeTest, change_test
 from probes.series.transitions.models import Fits
 from probes.series.transitions.noise import size_of_noise
@@ -71,7 +71,7 @@ class BinGrid:
     first: Int[np.ndarray, " bins"]
     count: Int[np.ndarray, " bins"]
     centre: Means
-    laws: list[tuple[float, float, Float64[np.ndarray, "bins bins"]]]  # rho, memory, root: see OfMeans
+    laws: list[tuple[float, Float64[np.ndarray, "bins bins"]]]  # memory, root: see Correlated
     shapes: ShapeGrid
     coarse: Columns
 
@@ -102,12 +102,12 @@ def _grid(steps: bytes) -> BinGrid:
     return BinGrid(first, count, places, laws, ShapeGrid(shapes, n, bin_constants.AVERAGED), np.column_stack(coarse))
 
 
-def law_of_bins(count: np.ndarray, rho: float, white: float) -> tuple[float, float, np.ndarray]:
-    """rho, the mean correlation of neighbouring bins, and the inverse root of the covariance of all."""
+def law_of_bins(count: np.ndarray, rho: float, white: float) -> tuple[float, np.ndarray]:
+    """The mean correlation of neighbouring bins, and the inverse root of the covariance of all."""
     covariance = covariance_of_means(count, rho, white)
     sd = np.sqrt(np.diag(covariance))
     memory = float((np.diag(covariance, 1) / (sd[1:] * sd[:-1])).mean())
-    return rho, memory, inverse_root(covariance)
+    return memory, inverse_root(covariance)
 
 
 def _first_of_bins(at: Series) -> np.ndarray:
@@ -130,7 +130,7 @@ class BinnedRecord:
         self.means = self.grid.means((series - series.mean()) / (series.max() - series.min()))
         size = self.grid.means(size_of_noise(series, at)) / (series.max() - series.min())
         size = np.maximum(size, bin_constants.LEAST_NOISE)
-        self.laws = [OfMeans(rho, memory, root, size) for rho, memory, root in self.grid.laws]
+        self.laws = [Correlated(memory, root, size) for memory, root in self.grid.laws]
 
     def test(self, found: Sequence[ChangeTest]) -> ChangeTest:
         """The next step, beside those found before."""

@@ -52,10 +52,11 @@ def find_transitions(
     itself, a Series by step, whose jumps are taken. Values that are NaN or infinite are gaps, and a warning counts
     them.
 
-    Up to 250 values are tested one by one against mixtures of decays, smooth drift and AR(1) noise, whose
+    Up to 250 values are tested one by one against mixtures of decays, smooth drift and noise: AR(1), whose
     autocorrelation from one value to the next may be told if it is known from elsewhere (pooled over the heads of a
-    run, say), which buys power. Longer series are tested by means over blocks, with the noise measured at every scale,
-    and by means over bins, with curve, change and noise of any memory fitted together.
+    run, say), which buys power, or a random walk in time under independent noise. Longer series are tested by means
+    over blocks, with the noise measured at every scale, and by means over bins, with curve, change and noise of any
+    memory fitted together.
 
     Half-drop + 1.1 width is the time t* at which the amplitude behind a squared loss is half grown. steps are counted
     from the start of training: the scales looked at grow in proportion to the step.

@@ -1,15 +1,18 @@
 """Laws of the noise of a record: how it is made independent, and how likely that is.
 
 A short record is judged value by value, under AR(1) noise of several rhos, whose size may change along the record
-(`sizes.py`). A long one is judged by means over bins of many values, where noise that forgets within a bin is
-independent again, and a random walk is not: there the law is AR(1) noise of some memory, in values, plus independent
-noise, and the covariance of the means follows from it.
+(`sizes.py`). Where its steps are uneven, what wanders in time wanders more between values that are further apart: there
+a random walk in t, under independent noise, may be the law as well. A long one is judged by means over bins of many
+values, where noise that forgets within a bin is independent again, and a random walk is not: there the law is AR(1)
+noise of some memory, in values, plus independent noise, and the covariance of the means follows from it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int
+
+from probes.series.transitions import short_constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +28,11 @@ class AR1:
         return self.rho
 
     @property
+    def sd(self) -> float:
+        """Of a value, where the innovations have 1."""
+        return float(1 / np.sqrt(1 - self.rho**2))
+
+    @property
     def level(self) -> float:
         """Half the log determinant of what `whiten` does."""
         level = 0.5 * float(np.log(1 - self.rho**2))
@@ -36,30 +44,42 @@ class AR1:
 
 
 @dataclass(frozen=True, eq=False)
-class OfMeans:
-    """Noise of means over bins.
+class Correlated:
+    """Noise of any covariance: of means over bins, or of values.
 
-    memory is the mean correlation of neighbouring means; root the inverse root of their covariance, were the noise of a
-    value of unit size; size is its size.
+    memory is the mean correlation of neighbours; root the inverse root of the covariance, were the noise of a value of
+    unit size; size is its size, 1 if it is None.
     """
 
-    rho: float
     memory: float
-    root: Float64[np.ndarray, "bins bins"]
-    size: Float64[np.ndarray, " bins"]
+    root: Float64[np.ndarray, "k k"]
+    size: Float64[np.ndarray, " k"] | None = None
+
+    @property
+    def sd(self) -> float:
+        """Of a value."""
+        return 1.0
 
     @property
     def level(self) -> float:
         """Half the log determinant of what `whiten` does."""
-        return float(np.log(np.diag(self.root)).sum() - np.log(self.size).sum())
+        level = float(np.log(np.diag(self.root)).sum())
+        return level if self.size is None else level - float(np.log(self.size).sum())
 
     def whiten(self, columns: np.ndarray) -> np.ndarray:
-        """Means made independent."""
-        return self.root @ _over(columns, self.size)
+        """Made independent."""
+        return self.root @ (columns if self.size is None else _over(columns, self.size))
 
 
-Law = AR1 | OfMeans
+Law = AR1 | Correlated
 """Of values, or of means over bins of them."""
+
+
+def walk_in_time(at: Float64[np.ndarray, " n"], white: float) -> Correlated:
+    """Noise of unit variance of which a share `white` is independent, and the rest has forgotten little by the end."""
+    forgets = short_constants.WALK_MEMORY * (at[-1] - at[0])
+    covariance = (1 - white) * np.exp(-np.abs(at[:, None] - at) / forgets) + white * np.eye(len(at))
+    return Correlated(float(np.diag(covariance, 1).mean()), inverse_root(covariance))
 
 
 def _over(columns: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -3,12 +3,13 @@
 On 20 to 250 values there are no blocks to take means of, and the correlation of the noise cannot be measured apart from
 the curve. So everything is fitted together:
 
-    value = baseline + one shape + AR(1) noise
+    value = baseline + one shape + noise
 
 The baseline is any convex curve, any concave curve (`cones.py`) or a smooth one (`baselines.py`), whichever does best.
-The shape is a step (a logistic in the number of the value) or a bump, at every place and many widths. The statistic is
-twice the gain in log likelihood, T = 2 (max with a shape - max without), each maximum over all baselines, all shapes
-and a grid of rho; one wild value may be left out, two without a shape.
+The shape is a step (a logistic in the number of the value) or a bump, at every place and many widths. The noise is
+AR(1) with one of several rhos, or a walk in time under independent noise, whose neighbours have a mean correlation that
+counts as rho. The statistic is twice the gain in log likelihood, T = 2 (max with a shape - max without), each maximum
+over all baselines, all shapes and all laws of the noise; one wild value may be left out, two without a shape.
 
 Where nothing happens, T hardly depends on the baseline, but on rho, on the number of values and on whether they are
 evenly spaced. Its tail was drawn once for each (`null_tails.py`) and is carried on as an exponential. There are two
@@ -245,7 +246,7 @@ class _Search:
         gains = self.with_by_law - self.without_by_law
         p_value = self.fits.p_value(statistic, self.posterior, gains) if lowest < abs(height) < highest else 1.0
         innovation = np.sqrt(left / max(1, self.n - model.basis.shape[1] - 3))
-        noise = float(innovation / np.sqrt(1 - model.law.rho**2))
+        noise = float(innovation) * model.law.sd
         wild = self._wild(model.law, white, np.column_stack([basis, _beyond(basis, course)]))
         log = self.best.log - short_constants.WILD_COST * (self.left_out is not None)
         return ChangeTest(

@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from probes.series.transitions import short_constants
 from probes.series.transitions.baselines import Columns, smooth_baselines
 from probes.series.transitions.cones import Cone, cone_of, decay_columns, hinges, straight_lines, warm_up_columns
-from probes.series.transitions.laws import AR1, Law
+from probes.series.transitions.laws import AR1, Law, walk_in_time
 from probes.series.transitions.null_tails import tail
 from probes.series.transitions.shapes import ShapeGrid, steps_and_bumps
 
@@ -120,23 +120,24 @@ def _weights(logs: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def fits_for(steps: Series, rho: float | None = None, size: Series | None = None) -> Fits:
+def fits_for(steps: Series, rho: float | None = None, *, size: Series | None = None, is_quick: bool = False) -> Fits:
     """The fits for the values of a short record at these steps, made once for all records of a run.
 
-    Unless the noise of this one has a size of its own at every value.
+    Unless the noise of this one has a size of its own at every value. If it is to be quick, no walk in time is among
+    its laws.
     """
     if size is not None:
-        return _fits_for_values(np.asarray(steps, dtype=np.float64), rho, size)
-    return fits_for_values(np.ascontiguousarray(steps, dtype=np.float64).tobytes(), rho)
+        return _fits_for_values(np.asarray(steps, dtype=np.float64), rho, is_quick, size)
+    return fits_for_values(np.ascontiguousarray(steps, dtype=np.float64).tobytes(), rho, is_quick)
 
 
 @lru_cache(maxsize=4)
-def fits_for_values(steps: bytes, rho: float | None) -> Fits:
+def fits_for_values(steps: bytes, rho: float | None, is_quick: bool = False) -> Fits:
     """The fits for the steps in these bytes (float64): made once for all records of a run."""
-    return _fits_for_values(np.frombuffer(steps), rho, None)
+    return _fits_for_values(np.frombuffer(steps), rho, is_quick)
 
 
-def _fits_for_values(at: Series, rho: float | None, size: Series | None) -> Fits:
+def _fits_for_values(at: Series, rho: float | None, is_quick: bool, size: Series | None = None) -> Fits:
     n, rhos = len(at), short_constants.RHOS if rho is None else (rho,)
     gaps = np.diff(at)
     is_even = bool(gaps.max() < short_constants.EVEN_GAPS * np.median(gaps))
@@ -144,8 +145,11 @@ def _fits_for_values(at: Series, rho: float | None, size: Series | None) -> Fits
     few = 1.0 if is_even else max(1.0, (short_constants.FEW_UNEVEN / n) ** 2)
 
     def chance(statistic: float, law: Law, *, is_told: bool = rho is not None) -> float:
-        return few * tail(statistic, n, law.rho, is_told=is_told, is_even=is_even)
+        return few * tail(statistic, n, law.memory, is_told=is_told, is_even=is_even)
 
     if_told = partial(chance, is_told=True) if rho is None else None
     warm_up = short_constants.WARM_UP, short_constants.WARM_UP_COST
-    return Fits(at, [AR1(one, size) for one in rhos], steps_and_bumps(n), chance, if_told, *warm_up)
+    laws: list[Law] = [AR1(one, size) for one in rhos]
+    if rho is None and not is_quick and gaps.max() > short_constants.EVEN_GAPS * gaps.min():
+        laws += [walk_in_time(at, white) for white in short_constants.WALK_UNDER_NOISE]
+    return Fits(at, laws, steps_and_bumps(n), chance, if_told, *warm_up)

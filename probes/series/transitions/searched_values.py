@@ -4,7 +4,7 @@ How much a usual drop at each place gains over every baseline depends on the ste
 schedule; the noise left when what was found is taken off, and its rho, say whether that is enough.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from probes.series.transitions import constants, short_constants
+from probes.series.transitions.laws import Law
 from probes.series.transitions.likelihood import ChangeTest
 from probes.series.transitions.models import Fits, fits_for_values
 from probes.series.transitions.searched import Stretches
@@ -22,8 +23,9 @@ Series = Float64[np.ndarray, " n"]
 def searched_by_values(at: Series, last: ChangeTest, alpha: float, rho: float | None) -> Stretches:
     """Where a usual drop has p < alpha in nine of ten draws."""
     usual = _usual_drops(np.ascontiguousarray(at).tobytes(), rho)
-    size = 1.0 if last.model.law.size is None else np.interp(usual.centres, at, last.model.law.size)
-    seen = usual.are_seen(np.maximum(last.noise * size, constants.ROUNDING), last.model.law.rho, alpha)
+    law = last.model.law
+    size = 1.0 if law.size is None else np.interp(usual.centres, at, law.size)
+    seen = usual.are_seen(np.maximum(last.noise * size, constants.ROUNDING), usual.number_of(law), alpha)
     return _runs(usual.centres, seen)
 
 
@@ -35,21 +37,33 @@ class _UsualDrops:
     centres: Series
     without: np.ndarray
     with_step: np.ndarray
+    kept: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def are_seen(self, noise: Any, rho: float, alpha: float) -> np.ndarray:
-        """Whether each has p < alpha in nine of ten draws of noise of this size, at each or everywhere, and rho."""
+    def number_of(self, law: Law) -> int:
+        """Of the laws of this schedule the one that a record has, but for the size."""
+        alike = [one for one in self.fits.laws if type(one) is type(law)]
+        return self.fits.laws.index(min(alike, key=lambda one: abs(one.memory - law.memory)))
+
+    def spreads(self, law: int) -> np.ndarray:
+        """Sum of squares of noise of one law and of unit variance, whitened as if it had each of the others."""
+        if law not in self.kept:
+            whiten = [one.whiten(np.eye(self.fits.n)) for one in self.fits.laws]
+            noise = np.linalg.inv(whiten[law]) / self.fits.laws[law].sd
+            self.kept[law] = np.array([((one @ noise) ** 2).sum() for one in whiten])
+        return self.kept[law]
+
+    def are_seen(self, noise: Any, law: int, alpha: float) -> np.ndarray:
+        """Whether each has p < alpha in nine of ten draws of noise of this size, at each or everywhere, and law."""
         fits, n = self.fits, self.fits.n
         logs, best, posterior = [], [], []
-        for j, tried in enumerate(law.rho for law in fits.laws):
-            # the variance of AR(1) noise of rho, whitened as if it had another
-            spread = n * noise**2 * (1 - 2 * tried * rho + tried**2)
+        for j, unit in enumerate(self.spreads(law)):
+            spread = unit * noise**2
             charge = np.array([model.charge for model in fits.models[j]])[:, None]
             logs.append(charge - n / 2 * np.log(self.without[j] + spread))
             best.append(charge - n / 2 * np.log(self.with_step[j] + spread))
             volume = np.array([model.log_volume for model in fits.models[j]])[:, None]
             columns = np.array([model.basis.shape[1] for model in fits.models[j]])[:, None]
-            level = 0.5 * np.log(1 - tried**2)
-            posterior.append(level - (n - columns) / 2 * np.log(self.without[j] + spread) - volume)
+            posterior.append(fits.laws[j].level - (n - columns) / 2 * np.log(self.without[j] + spread) - volume)
         without, with_step, chance = (np.array(one) for one in (logs, best, posterior))
         worst = _in_most_draws(2 * (with_step.max((0, 1)) - without.max((0, 1))))
         gains = _in_most_draws(2 * (with_step.max(1) - without.max(1))) / 2

@@ -5,7 +5,8 @@ Two changes may hide each other: where the best is not sure, the next is looked 
 counting how often was tried, it is kept and the first tested again. In the end each is tested once more beside all
 others; none is taken for surer than those that it was found beside, or p would be too small where the first is none. A
 step is a cliff, a bump down a dip, a bump up a spike. Single wild values are taken for what their surroundings say.
-Noise that is louder in one part of the record than in another is given the size that it has there (`sizes.py`).
+Noise may be AR(1), or a walk in time under independent noise (`laws.py`); where it is louder in one part of the record
+than in another it is given the size that it has there (`sizes.py`).
 
 The middle of a step is located with ten shapes, because nobody knows the true one: a logistic to the powers of
 `cliffs.py`, each in the number of the value and in t. The interval is every place that the profile likelihood of one of
@@ -32,12 +33,12 @@ def search_values(
 ) -> tuple[list[Transition], ChangeTest]:
     """What has p < alpha, and the test that ended the search: the first that is not sure.
 
-    Who looks again and again is quick, in a third of the time: changes that hide each other are not looked for, and the
-    noise is of one size.
+    Who looks again and again is quick, in a fifth of the time: changes that hide each other are not looked for, and the
+    noise is AR(1) of one size.
     """
     hidden = 0 if is_quick else short_constants.HIDDEN_SHAPES
     whole = (values - values.mean()) / (values.max() - values.min())
-    fits = fits_for(at, rho)
+    fits = fits_for(at, rho, is_quick=is_quick)
     record, last = _tamed(fits, whole)
     if not is_quick:
         fits, record, last = _where_noise_is_louder(fits, whole, record, last, rho)
@@ -75,7 +76,7 @@ def _where_noise_is_louder(
         size = noise_size(test, record, fits.at)
         if size is None:
             break
-        fits = fits_for(fits.at, rho, size)
+        fits = fits_for(fits.at, rho, size=size)
         record, test = _tamed(fits, whole)
         if test.log_likelihood > best[2].log_likelihood:
             best = fits, record, test

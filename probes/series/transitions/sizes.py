@@ -21,9 +21,10 @@ Series = Float64[np.ndarray, " n"]
 
 
 def noise_size(test: ChangeTest, record: Series, at: Series) -> Series | None:
-    """The size of the noise at every value, its geometric mean 1; None where one size does."""
+    """The size of the noise at every value, its geometric mean 1; None where one size does, or it is a walk in time."""
     law = test.model.law
-    assert isinstance(law, AR1)  # a record of values, not of means
+    if not isinstance(law, AR1):
+        return None
     size = np.ones(len(record)) if law.size is None else law.size
     course = law.whiten(test.shape(len(record)))
     beyond = course - test.basis @ (test.basis.T @ course)
