@@ -69,6 +69,22 @@ def test_what_the_end_will_cost_is_put_aside():
     assert budget.affords("look")
 
 
+@pytest.mark.parametrize(("cost", "widest"), [(0.3e-3, 4), (2e-3, 24)])
+def test_copies_that_are_wanted_at_every_step_are_spread_and_leave_no_hole(cost, widest):
+    now, copied = 0.0, []
+    budget = Budget(0.05, clock=lambda: now)
+    for step in range(1, 2001):
+        now += 4.6e-3
+        if budget.affords_alone("copy", step, step, spread=True):
+            with budget.spending("copy", step):
+                now += cost
+            copied.append(step)
+    late = [step for step in copied if step > 500]
+    assert max(np.diff(late)) <= widest
+    assert len([step for step in copied if step <= 100]) >= 0.03 / cost  # of .23 s that the first thousand updates earn
+    assert budget.used <= 0.05
+
+
 def test_a_floor_is_kept_whatever_it_costs():
     now = 0.0
     budget = Budget(0.001, clock=lambda: now)

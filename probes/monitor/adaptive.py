@@ -101,9 +101,12 @@ class AdaptiveCheckpoints:
         sparse, spaced, dense = (steps.is_due(step) for steps in (self._sparse, self._spacing, self._dense))
         if sparse or (dense and step <= self._dense_until):
             self._write(step, processes.everywhere(weights.now, f"step {step}"), processes)
-        elif spaced and processes.first(self.budget.affords_alone, _COPY, step, step - self._began):
+        elif spaced and processes.first(self._affords_copy, step):
             with self.budget.spending(_COPY, step):
                 self._ring.add(step, processes.everywhere(_copy, weights, f"step {step}"))
+
+    def _affords_copy(self, step: int) -> bool:
+        return self.budget.affords_alone(_COPY, step, step - self._began, spread=True)
 
     def event(self, event: Event, processes: SingleProcess) -> None:
         """Write the copies of what has happened, densely in the transition itself, and some from now on."""

@@ -21,7 +21,7 @@ Writing checkpoints is somebody's wish and not the price of measuring: it has an
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from math import ceil, inf
+from math import ceil, inf, log1p
 from time import perf_counter
 
 FLOOR = 1.5
@@ -107,13 +107,19 @@ class Budget:
         missing = (self.spent + self.cost_of(kind) + self.reserved) / (AIM * self.share) - training
         return min(step + _SOONER * missing * updates / training, self._due_by(kind, floor))
 
-    def affords_alone(self, kind: str, step: int, updates: int) -> bool:
+    def affords_alone(self, kind: str, step: int, updates: int, *, spread: bool = False) -> bool:
         """The same of work that has the share for itself, after so many updates.
 
-        It may run ahead by what AHEAD updates earn: a little work, most of it at the beginning, is not put off.
+        It may run ahead by what AHEAD updates earn: a little work, most of it at the beginning, is not put off. Of much
+        work that is wanted all along (spread) half of that is handed out as ln(updates) and half as it is earned: all
+        at once, nothing would be left later on.
         """
-        earned = self.share * self.training * (max(updates, AHEAD) / max(updates, 1))
-        can = self.share == 1 or updates < 2 or self.total.get(kind, 0.0) + self.cost_of(kind) <= earned
+        earned = self.training
+        if 0 < updates < AHEAD:
+            ahead = earned * AHEAD / updates
+            earned = (earned + ahead * log1p(updates) / log1p(AHEAD)) / 2 if spread else ahead
+        after = self.total.get(kind, 0.0) + self.cost_of(kind)
+        can = self.share == 1 or updates < 2 or after <= self.share * earned
         return self._counted(kind, can or self.is_overdue(kind, step))
 
     def cost_of(self, kind: str) -> float:
