@@ -151,3 +151,11 @@ def test_a_random_walk_in_time_is_no_transition_at_log_spaced_steps():
         walk = np.cumsum(rng.standard_normal(len(steps)) * np.sqrt(gaps))
         alarms += len(cliffs_in(walk / np.ptp(walk) + 0.01 * (seed % 3) * rng.standard_normal(len(steps)), steps)) > 0
     assert alarms <= 1
+
+
+def test_steps_that_span_eighteen_decades_are_searched():
+    steps = np.unique(np.round(np.geomspace(1, 1e18, 60)))
+    noise = 0.02 * np.random.default_rng(1).standard_normal(len(steps))
+    found = cliffs_in((steps < 3e9) + noise, steps)
+    assert list(found["kind"]) == ["cliff"]
+    assert found["low"].iloc[0] <= 3e9 <= found["high"].iloc[0]

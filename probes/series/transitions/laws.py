@@ -76,8 +76,11 @@ Law = AR1 | Correlated
 
 
 def walk_in_time(at: Float64[np.ndarray, " n"], white: float) -> Correlated:
-    """Noise of unit variance of which a share `white` is independent, and the rest has forgotten little by the end."""
-    forgets = short_constants.WALK_MEMORY * (at[-1] - at[0])
+    """Noise of unit variance of which a share `white` is independent, and the rest has forgotten little by the end.
+
+    Of values that are next to each other beside the length of the record nothing could be told apart without any.
+    """
+    forgets, white = short_constants.WALK_MEMORY * (at[-1] - at[0]), max(white, short_constants.LEAST_INDEPENDENT)
     covariance = (1 - white) * np.exp(-np.abs(at[:, None] - at) / forgets) + white * np.eye(len(at))
     return Correlated(float(np.diag(covariance, 1).mean()), inverse_root(covariance))
 

@@ -247,7 +247,7 @@ class _Search:
         p_value = self.fits.p_value(statistic, self.posterior, gains) if lowest < abs(height) < highest else 1.0
         innovation = np.sqrt(left / max(1, self.n - model.basis.shape[1] - 3))
         noise = float(innovation) * model.law.sd
-        wild = self._wild(model.law, white, np.column_stack([basis, _beyond(basis, course)]))
+        wild = self._wild(model.law, white, np.column_stack([basis, beyond_basis(basis, course)]))
         log = self.best.log - short_constants.WILD_COST * (self.left_out is not None)
         return ChangeTest(
             self.fits.shapes[which], height, statistic, p_value, noise, wild, model, basis, log, self.left_out
@@ -273,7 +273,7 @@ class _Search:
         return np.where((score == score.max()) & (score > short_constants.WILD_SDS * scale), off, 0.0)
 
 
-def _beyond(basis: np.ndarray, course: np.ndarray) -> np.ndarray:
+def beyond_basis(basis: np.ndarray, course: np.ndarray) -> np.ndarray:
     """The part of a course outside of a basis, of length 1."""
     rest = course - basis @ (basis.T @ course)
     return rest / max(float(np.linalg.norm(rest)), 1e-300)

@@ -20,7 +20,7 @@ def find_settling(sums: Sums, last: Transition) -> Transition | None:
     begin, end = float(last.step), float(sums.at[-1])
     window = float(last.width)
     spacing = window / constants.CENTRES_PER_WINDOW
-    centres = np.arange(begin, end - window / 2, spacing)
+    centres = _centres(begin, end - window / 2, spacing, sums.at)
     if len(centres) < constants.SETTLED_FEWEST:
         return None
     level = sums.over(np.array([(begin + end) / 2]), np.array([np.nextafter(end, np.inf)]))
@@ -36,6 +36,16 @@ def find_settling(sums: Sums, last: Transition) -> Transition | None:
     low = min(step - spacing, low) if np.isfinite(low) else begin
     high = max(step + spacing, high) if np.isfinite(high) else end
     return replace(last, step=step, low=low, high=high, kind="settled")
+
+
+def _centres(begin: float, end: float, spacing: float, at: np.ndarray) -> np.ndarray:
+    """Evenly spaced; where the record has long gaps, those of them that have a value within half a window."""
+    count = max(0, int(np.ceil((end - begin) / spacing)))
+    if count <= constants.CENTRES_PER_WINDOW * len(at):
+        return begin + spacing * np.arange(count)
+    reach = constants.CENTRES_PER_WINDOW // 2
+    near = np.unique(np.floor((at - begin) / spacing)[:, None] + np.arange(-reach, reach + 2))
+    return begin + spacing * near[(near >= 0) & (near < count)]
 
 
 def _stays_within(band: np.ndarray, away: np.ndarray, centres: np.ndarray) -> float | None:

@@ -40,6 +40,9 @@ with them one in forty. At even steps a walk is AR(1) noise; under independent n
 an alarm in 4 of 30 records of 100 values and in 12 of 30 of 200. Laws for that were tried: with them one in thirty, but
 a loss that falls in three stages is then taken for a walk."""
 
+LEAST_INDEPENDENT = 1e-12
+"""Of these shares, the least. Judgement: rounding, over steps that span sixteen decades and more."""
+
 EVEN_GAPS = 3.0
 """Steps are evenly spaced if no gap is larger than so many median ones: one or two may be missing. Judgement."""
 

@@ -15,7 +15,7 @@ from jaxtyping import Float64
 
 from probes.series.transitions import short_constants
 from probes.series.transitions.laws import AR1, coloured
-from probes.series.transitions.likelihood import ChangeTest
+from probes.series.transitions.likelihood import ChangeTest, beyond_basis
 
 Series = Float64[np.ndarray, " n"]
 
@@ -26,9 +26,7 @@ def noise_size(test: ChangeTest, record: Series, at: Series) -> Series | None:
     if not isinstance(law, AR1):
         return None
     size = np.ones(len(record)) if law.size is None else law.size
-    course = law.whiten(test.shape(len(record)))
-    beyond = course - test.basis @ (test.basis.T @ course)
-    used = np.column_stack([test.basis, beyond / max(float(np.linalg.norm(beyond)), 1e-300)])
+    used = np.column_stack([test.basis, beyond_basis(test.basis, law.whiten(test.shape(len(record))))])
     white = law.whiten(record)
     rest = white - used @ (used.T @ white)
     free = 1 - (used**2).sum(1)  # the share of a value that the fit does not take
