@@ -2,10 +2,11 @@
 
 `python -m benchmarks.null_tails` draws the tables of `null_tails.py`, for short records, in about twenty minutes of one
 core (`told` or `unknown` after it: one half of them). It prints start and scale for even steps, and those of the
-heavier of two uneven schedules; neighbours agree to within the error of 120 draws, and are smoothed by hand in the
+heavier of two uneven schedules; neighbours agree to within the error of 200 draws, and are smoothed by hand in the
 tables.
 `python -m benchmarks.null_tails bins` prints both for long records in bins, by the mean correlation of neighbouring
-bins, on which `TAIL_START` and its like in `bin_constants.py` rest.
+bins, on which `TAIL_START` and its like in `bin_constants.py` rest; `python -m benchmarks.null_tails stages` those of
+the bound of `short_stages.py`, on which `STAGE_STARTS` and its like in `short_constants.py` rest.
 """
 
 import sys
@@ -18,8 +19,9 @@ from probes.series.transitions.laws import coloured
 from probes.series.transitions.likelihood import change_statistic
 from probes.series.transitions.models import fits_for
 from probes.series.transitions.null_tails import COUNTS, RHOS
+from probes.series.transitions.short_stages import HumpTest
 
-DRAWS = 120
+DRAWS = 200
 
 
 def schedules(n: int) -> dict[str, list[np.ndarray]]:
@@ -66,6 +68,21 @@ def run_bins() -> None:
             )
 
 
+def run_stages() -> None:
+    """Print start and scale of -ln bound, by number of values, schedule and rho."""
+    for n in COUNTS:
+        for name, several in schedules(n).items():
+            for steps in several:
+                test = HumpTest(steps, fits_for(steps).laws)
+                row = []
+                for rho in RHOS:
+                    rng = np.random.default_rng([79, n])
+                    records = coloured(rho, rng.standard_normal((n, DRAWS))).T
+                    top = np.sort([-np.log(test.bound(record / np.ptp(record))) for record in records])[-DRAWS // 10 :]
+                    row.append(f"({top[0]:.1f}, {(top - top[0]).mean():.1f})" if np.isfinite(top[0]) else "(-, -)")
+                print(f"{name} steps, the second {steps[1]:g}, {n:4d}: [{', '.join(row)}]", flush=True)
+
+
 def run(whether_told: Sequence[bool]) -> None:
     """Print the tables, a row for each number of values; scales below 2, that of chi^2, are taken as 2."""
     for is_told in whether_told:
@@ -83,5 +100,7 @@ def run(whether_told: Sequence[bool]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["bins"]:
         run_bins()
+    elif sys.argv[1:] == ["stages"]:
+        run_stages()
     else:
         run({"told": [True], "unknown": [False]}.get(" ".join(sys.argv[1:]), [False, True]))

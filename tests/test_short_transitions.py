@@ -3,8 +3,12 @@
 import warnings
 
 import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
 
 import probes
+from probes.series.transitions.cones import cone_of, decay_columns, straight_lines, warm_up_columns
+from probes.series.transitions.laws import coloured
 
 
 def logistic(steps, centre, width):
@@ -159,3 +163,66 @@ def test_steps_that_span_eighteen_decades_are_searched():
     found = cliffs_in((steps < 3e9) + noise, steps)
     assert list(found["kind"]) == ["cliff"]
     assert found["low"].iloc[0] <= 3e9 <= found["high"].iloc[0]
+
+
+def log_spaced(n, last=1e5):
+    return np.unique(np.round(np.geomspace(1, last, n)))
+
+
+def language_model_loss(steps, bump):
+    """Falls fastest, over ln t, at step 150, and once more around step 1500."""
+    x = np.log(steps)
+    return 11 - 0.35 * x + 4 * logistic(x, np.log(150), 0.8) + bump * logistic(x, np.log(1500), 0.12)
+
+
+def test_a_second_hump_in_log_time_is_found_at_log_spaced_checkpoints():
+    steps = log_spaced(150)
+    noise = 0.008 * np.random.default_rng(0).standard_normal(len(steps))
+    found = cliffs_in(language_model_loss(steps, 0.7) + noise, steps)
+    bump = found[(found["step"] / 1500 - 1).abs() < 0.15]
+    assert list(bump["kind"]) == ["stage"]
+    assert bump["low"].iloc[0] <= 1500 <= bump["high"].iloc[0]
+    upwards = cliffs_in(-language_model_loss(steps, 0.7) - noise, steps)
+    assert list(upwards["direction"][upwards["kind"] == "stage"]) == ["rise"]
+    assert not (cliffs_in(language_model_loss(steps, 0.0) + noise, steps)["kind"] == "stage").any()
+
+
+def test_noise_that_follows_the_loss_hides_no_second_drop():
+    steps = np.arange(1.0, 101) * 1000
+    clean = 1.5 / (1 + np.exp((steps - 15e3) / 300)) + 1 / (1 + np.exp((steps - 39e3) / 900)) + 0.1
+    found = cliffs_in(clean + 0.007 * clean * np.random.default_rng(3).standard_normal(100), steps)
+    assert np.abs(np.sort(found["step"]) / [15e3, 39e3] - 1).max() < 0.05
+
+
+def test_three_drops_with_few_values_between_them_are_all_found():
+    steps = log_spaced(50)
+    clean = 0.43 * (steps < 150) + 0.25 * (steps < 420) + 0.25 * (steps < 1300)
+    found = cliffs_in(clean + 0.008 * np.random.default_rng(1).standard_normal(len(steps)), steps)
+    assert np.abs(np.log(np.sort(found["step"]) / [150, 420, 1300])).max() < 0.25
+
+
+def test_a_drop_between_two_checkpoints_is_put_between_them():
+    steps = np.concatenate(([0.0], 2.0 ** np.arange(10), np.arange(1000, 144_000, 1000.0)))
+    clean = np.where(steps <= 32, 0.68, 0.18) + 0.11 * np.exp(-((steps / 450) ** 2)) * (steps > 32)
+    noise = coloured(0.9, 0.006 * np.random.default_rng(2).standard_normal(len(steps)))
+    found = cliffs_in(clean + noise, steps)
+    assert 32 <= found["step"].iloc[0] <= 64
+    assert found["low"].iloc[0] <= 64
+    assert found["high"].iloc[0] >= 32
+
+
+@pytest.mark.parametrize("schedule", ["log-spaced", "doubling, then even"])
+def test_what_a_cone_leaves_is_what_bounded_least_squares_leave(schedule):
+    doubling = np.concatenate(([0.0], 2.0 ** np.arange(10), np.arange(1000, 144_000, 1000.0)))
+    steps = log_spaced(150) if schedule == "log-spaced" else doubling
+    rng, shape = np.random.default_rng(5), (steps > steps[len(steps) // 2]).astype(float)
+    record = np.exp(-steps / 300) + 0.3 * shape + 0.02 * rng.standard_normal(len(steps))
+    columns, lines = np.hstack([decay_columns(steps), warm_up_columns(steps, 0.03)]), straight_lines(steps)
+    cone = cone_of(lines, columns)
+    rest, beyond = (one - cone.lines @ (cone.lines.T @ one) for one in (record, shape))
+    left, _, height = cone.fit(rest, 1, beyond)
+    every = np.column_stack([lines, shape, columns])
+    least = [-np.inf] * 3 + [0.0] * columns.shape[1]
+    reference = lsq_linear(every, record, bounds=(least, np.inf), tol=1e-14, max_iter=5000)
+    assert left == pytest.approx(2 * reference.cost, rel=1e-4)
+    assert height == pytest.approx(reference.x[2], rel=1e-2)

@@ -266,7 +266,7 @@ class Detector:
         if is_short:
             tested = _merged(values, steps)
             with np.errstate(over="ignore"):  # of a wild value: p = 1
-                rows = search_values(*tested, alpha, is_quick=True)[0]
+                rows = search_values(*tested, alpha, is_quick=True).rows
             judged = (judged_where_it_is(row, _extent(row), *tested) for row in rows)
             return [row for row in judged if row.p_value < alpha]
         known = [row for row in self._known if row.kind not in ALARMS]

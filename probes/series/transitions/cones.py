@@ -7,6 +7,7 @@ hinge max(t_k - t, 0), none of them negative, or none positive. The best one is 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -51,7 +52,7 @@ def _scales(shortest: float, longest: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Cone:
-    """The columns of a cone at one rho, whitened, the straight lines taken off, each of length 1: their QR factors."""
+    """The columns of a cone at one rho, whitened, the straight lines taken off, each of length 1: basis x triangle."""
 
     lines: Columns
     basis: Columns
@@ -69,6 +70,8 @@ class Cone:
         along = self.basis.T @ shape
         out = shape - self.basis @ along
         length = float(np.sqrt(out @ out))
+        if length < short_constants.SAME_DIRECTION * float(np.sqrt(shape @ shape)):
+            out, length = np.zeros_like(out), 0.0  # rounding
         m = len(inside)
         columns = np.zeros((m + 1, self.triangle.shape[1] + 2))
         columns[:m, :-2] = sign * self.triangle
@@ -81,9 +84,18 @@ class Cone:
 
 
 def cone_of(lines: Columns, columns: Columns) -> Cone:
-    """From whitened lines and columns."""
+    """From whitened lines and columns; directions in which the columns differ by rounding alone are left out."""
+    from scipy.linalg import qr
+
     q, _ = np.linalg.qr(lines)
     rest = columns - q @ (q.T @ columns)
-    rest = rest / np.maximum(np.linalg.norm(rest, axis=0), 1e-300)
-    basis, triangle = np.linalg.qr(rest)
-    return Cone(q, basis, triangle)
+    rest -= q @ (q.T @ rest)
+    length = np.linalg.norm(rest, axis=0)
+    known = length > short_constants.SAME_DIRECTION * np.linalg.norm(columns, axis=0)
+    rest = np.where(known, rest / np.where(known, length, 1.0), 0.0)
+    factors: Any = qr(rest, mode="economic", pivoting=True)
+    basis, triangle, order = factors
+    rank = int((np.abs(np.diag(triangle)) > short_constants.SAME_DIRECTION).sum())
+    unordered = np.empty((rank, len(order)))
+    unordered[:, order] = triangle[:rank]
+    return Cone(q, basis[:, :rank], unordered)

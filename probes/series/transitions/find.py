@@ -13,11 +13,10 @@ from probes.series.transitions import constants, short_constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.interventions import Interventions, intervention_steps
 from probes.series.transitions.noise import measure_noise
-from probes.series.transitions.search import search_long
+from probes.series.transitions.search import search_long, search_short
 from probes.series.transitions.searched import Stretches, searched_by_blocks, warn_if_little
 from probes.series.transitions.searched_values import searched_by_values
 from probes.series.transitions.settling import find_settling
-from probes.series.transitions.short import search_values
 from probes.series.transitions.transition import Transition, transitions_table
 
 Series = Float64[np.ndarray, " n"]
@@ -81,8 +80,8 @@ def find_transitions(
         return _answer([], [(float(at[0]), float(at[-1]))])
     sums = scaled_sums(calm, at)
     if len(series) <= short_constants.SHORT:
-        rows, rest = search_values(series, at, alpha, autocorrelation)
-        searched = searched_by_values(at, rest, alpha, autocorrelation)
+        rows, rest = search_short(series, at, sums, alpha, autocorrelation)
+        searched = searched_by_values(at, rest, (1 - short_constants.STAGE_SHARE) * alpha, autocorrelation)
     else:
         rows = search_long(calm, at, sums, alpha)
         searched = searched_by_blocks(sums, alpha / (2 * constants.TESTS))

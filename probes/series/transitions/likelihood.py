@@ -9,14 +9,15 @@ The baseline is any convex curve, any concave curve (`cones.py`) or a smooth one
 The shape is a step (a logistic in the number of the value) or a bump, at every place and many widths. The noise is
 AR(1) with one of several rhos, or a walk in time under independent noise, whose neighbours have a mean correlation that
 counts as rho. The statistic is twice the gain in log likelihood, T = 2 (max with a shape - max without), each maximum
-over all baselines, all shapes and all laws of the noise; one wild value may be left out, two without a shape.
+over all baselines, all shapes and all laws of the noise; one wild value may be left out, two without a shape, unless
+they are neighbours.
 
 Where nothing happens, T hardly depends on the baseline, but on rho, on the number of values and on whether they are
 evenly spaced. Its tail was drawn once for each (`null_tails.py`) and is carried on as an exponential. There are two
 ways to a p-value, and the smaller one counts, doubled. The first is the mean of these tails over the posterior of rho
 without a shape. It is careful to a fault: a step that is left unexplained looks like noise with rho = .96. The second
 takes the gain under each rho by itself, with its tail where rho is known, and averages over rhos that are likely
-without a shape or with one, in equal parts.
+without a shape; that a rho is likelier with one counts in part.
 
 A rho known from elsewhere - pooled over the heads of a run, say - takes the place of the grid, and buys much power: a
 step cannot be told from noise that may have rho = .96.
@@ -153,6 +154,8 @@ class _Search:
             # leaving value k out: the whitened unit vector beyond the basis in use
             beyond = np.maximum((unit**2).sum(0) - ((basis.T @ unit) ** 2).sum(0), 1e-3)
             gains = (unit.T @ rest) ** 2 / beyond
+            if self.left_out is not None:  # two next to each other are not wild
+                gains[max(0, self.left_out - 1) : self.left_out + 2] = 0.0
             without = float(model.log_likelihood(max(left - float(gains.max()), 1e-3 * left) + self.floor, n))
             self.without_by_law[j] = max(self.without_by_law[j], log, without - short_constants.WILD_COST)
             if without > wildest:

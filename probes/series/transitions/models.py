@@ -110,8 +110,8 @@ class Fits:
         chances = np.array([self._chance(statistic, law) for law in self.laws])
         p_value = float(_weights(without) @ chances)
         if self._chance_if_told is not None:
-            told = [self._chance_if_told(2 * gain, law) for gain, law in zip(gains, self.laws, strict=True)]
-            p_value = 2 * min(p_value, float(_weights(without + gains / 2) @ np.array(told)))
+            told = np.array([self._chance_if_told(2 * gain, law) for gain, law in zip(gains, self.laws, strict=True)])
+            p_value = 2 * min(p_value, float(_weights(without + short_constants.LIKELY_WITH_SHAPE * gains) @ told))
         return min(1.0, p_value)
 
 
@@ -142,7 +142,7 @@ def _fits_for_values(at: Series, rho: float | None, is_quick: bool, size: Series
     gaps = np.diff(at)
     is_even = bool(gaps.max() < short_constants.EVEN_GAPS * np.median(gaps))
 
-    few = 1.0 if is_even else max(1.0, (short_constants.FEW_UNEVEN / n) ** 2)
+    few = 1.0 if is_even else max(1.0, (short_constants.FEW_UNEVEN / n) ** 3)
 
     def chance(statistic: float, law: Law, *, is_told: bool = rho is not None) -> float:
         return few * tail(statistic, n, law.memory, is_told=is_told, is_even=is_even)

@@ -1,6 +1,7 @@
-"""Everything that is looked for in a long series, at one alpha: cliffs, stages, dips and spikes, falling and rising.
+"""Everything that is looked for in a series, at one alpha: cliffs, stages, dips and spikes, falling and rising.
 
-Half of alpha goes to steps in means over bins (`bins.py`), half to four searches by blocks, in equal parts: cliffs
+In a short series a quarter of alpha goes to stages (`short_stages.py`), the rest to steps and bumps (`short.py`). In a
+long one half goes to steps in means over bins (`bins.py`), half to four searches by blocks, in equal parts: cliffs
 down, cliffs up, stages in both directions, dips and spikes. The p-values count all of them. What comes back, or only
 comes back from somewhere, is a dip or a spike, and its flanks are no cliffs or stages of their own; of a cliff and a
 stage at the same place the cliff by blocks is kept, whose fit is the sharper one, then the stage, then the step in
@@ -13,12 +14,15 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64
 
-from probes.series.transitions import constants
+from probes.series.transitions import constants, short_constants
 from probes.series.transitions.bins import search_bins
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.cliffs import find_cliffs
 from probes.series.transitions.dips import find_dips_and_spikes, has_shoulders
-from probes.series.transitions.stages import find_stages
+from probes.series.transitions.likelihood import ChangeTest
+from probes.series.transitions.short import search_values
+from probes.series.transitions.short_stages import hump_test_for
+from probes.series.transitions.stages import find_stages, in_log_time, located_stages
 from probes.series.transitions.transition import Transition
 
 Series = Float64[np.ndarray, " n"]
@@ -29,6 +33,23 @@ def search_long(series: Series, at: Series, sums: Sums, alpha: float) -> list[Tr
     steps = search_bins(series, at, alpha / 2)
     rows = search_blocks(sums, alpha / 2, steps=steps)
     return [replace(row, p_value=min(1.0, 2 * row.p_value)) for row in rows]
+
+
+def search_short(
+    series: Series, at: Series, sums: Sums, alpha: float, rho: float | None
+) -> tuple[list[Transition], ChangeTest]:
+    """What has p < alpha in a short series, ordered by step, and the test that ended the search for steps and bumps."""
+    share = short_constants.STAGE_SHARE
+    found = search_values(series, at, (1 - share) * alpha, rho)
+    rows = [replace(row, p_value=min(1.0, row.p_value / (1 - share))) for row in found.rows]
+    turns = [row for row in rows if row.kind != "cliff"]
+    masked = [_extent(turn) for turn in turns]
+    test, logs = hump_test_for(found.fits), in_log_time(masked)
+    falls, rises = (test.humps(sign * found.record, share * alpha / 2, found.known, logs) for sign in (1, -1))
+    stages = located_stages(sums, falls, masked)
+    stages += [_upwards(row) for row in located_stages(sums.flipped(), rises, masked)]
+    stages = [replace(row, p_value=min(1.0, 2 * row.p_value / share)) for row in stages if not _is_flank(row, turns)]
+    return sorted([*rows, *_elsewhere(stages, rows)], key=lambda row: row.step), found.rest
 
 
 def search_blocks(

@@ -1,25 +1,26 @@
 """Short records, 20 to 250 values: changes found one after the other by the likelihood ratio on the values themselves.
 
 The best step or bump is tested (`likelihood.py`); if it is sure, it joins the baseline, and the next one is looked for.
-Two changes may hide each other: where the best is not sure, the next is looked for beside it, and if that is sure,
-counting how often was tried, it is kept and the first tested again. In the end each is tested once more beside all
+Two changes may hide each other: where the best is not sure, the next is looked for beside it, and if that is sure, at a
+price, it is kept and the first tested again. In the end each is tested once more beside all
 others; none is taken for surer than those that it was found beside, or p would be too small where the first is none. A
 step is a cliff, a bump down a dip, a bump up a spike. Single wild values are taken for what their surroundings say.
-Noise may be AR(1), or a walk in time under independent noise (`laws.py`); where it is louder in one part of the record
-than in another it is given the size that it has there (`sizes.py`).
+Noise may be AR(1), or a walk in time under independent noise (`laws.py`); where what all changes leave is louder in one
+part of the record than in another, everything is searched again with noise of that size (`sizes.py`).
 
 The middle of a step is located with ten shapes, because nobody knows the true one: a logistic to the powers of
 `cliffs.py`, each in the number of the value and in t. The interval is every place that the profile likelihood of one of
 them does not exclude at 95 %, and a share of the width for what no shape fits.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from probes.series.transitions import constants, short_constants
+from probes.series.transitions.baselines import Columns
 from probes.series.transitions.likelihood import ChangeTest, change_test
 from probes.series.transitions.models import Fits, fits_for
 from probes.series.transitions.sizes import noise_size
@@ -28,24 +29,55 @@ from probes.series.transitions.transition import Transition
 Series = Float64[np.ndarray, " n"]
 
 
+@dataclass(frozen=True)
+class ShortSearch:
+    """What a search found, and what it rests on.
+
+    rest is the test that ended it, the first that is not sure; record are the values without wild ones, their range 1;
+    known the courses of what was found.
+    """
+
+    rows: list[Transition]
+    rest: ChangeTest
+    fits: Fits
+    record: Series
+    known: Columns
+
+    @property
+    def log_likelihood(self) -> float:
+        """Of the record, less what the changes cost: place, width and height each (BIC)."""
+        return self.rest.log_likelihood - 1.5 * self.known.shape[1] * float(np.log(len(self.record)))
+
+
 def search_values(
     values: Series, at: Series, alpha: float, rho: float | None = None, *, is_quick: bool = False
-) -> tuple[list[Transition], ChangeTest]:
-    """What has p < alpha, and the test that ended the search: the first that is not sure.
+) -> ShortSearch:
+    """What has p < alpha.
 
     Who looks again and again is quick, in a fifth of the time: changes that hide each other are not looked for, and the
     noise is AR(1) of one size.
     """
-    hidden = 0 if is_quick else short_constants.HIDDEN_SHAPES
     whole = (values - values.mean()) / (values.max() - values.min())
-    fits = fits_for(at, rho, is_quick=is_quick)
-    record, last = _tamed(fits, whole)
-    if not is_quick:
-        fits, record, last = _where_noise_is_louder(fits, whole, record, last, rho)
+    hidden = 0 if is_quick else short_constants.HIDDEN_SHAPES
+    best = found = _search(fits_for(at, rho, is_quick=is_quick), whole, alpha, hidden)
+    for _ in range(0 if is_quick else short_constants.SIZE_FITS):
+        # what the wrong size leaves says little about the right one, so it is taken from the next search again
+        size = noise_size(found.rest, found.record, at)
+        if size is None:
+            break
+        found = _search(fits_for(at, rho, size=size), whole, alpha, hidden)
+        best = max(best, found, key=lambda one: one.log_likelihood)
+    return best
+
+
+def _search(fits: Fits, whole: Series, alpha: float, hidden: int) -> ShortSearch:
+    """The search under the laws of these fits."""
     found: list[ChangeTest] = []
+    cost = short_constants.HIDDEN_COST
+    record, last = _tamed(fits, whole)
     while len(found) < short_constants.MOST_SHAPES:
         aside: list[ChangeTest] = []
-        while (p_value := (1 + len(aside)) * last.p_value) >= alpha and len(aside) < hidden:  # as often as was tried
+        while (p_value := cost ** len(aside) * last.p_value) >= alpha and len(aside) < hidden:
             aside.append(last)
             last = change_test(_beside(fits, [*found, *aside]), record)
         if p_value >= alpha:
@@ -53,34 +85,15 @@ def search_values(
             break
         no_surer = max([p_value, *(test.p_value for test in found)])  # than what it was found beside
         found.append(replace(last, p_value=no_surer))
-        last = change_test(_beside(fits, found), record)
+        record, last = _tamed(_beside(fits, found), whole)
     if len(found) > 1:
         found = _again(fits, found, record, alpha)
     rows = []
     for test in found:
         here = np.where(_is_within(test, np.arange(len(whole))), whole, record)  # half-way down is not wild
         rows.append(located(_beside(fits, [other for other in found if other is not test]), here, test))
-    return _distinct(rows), last
-
-
-def _where_noise_is_louder(
-    fits: Fits, whole: Series, record: Series, test: ChangeTest, rho: float | None
-) -> tuple[Fits, Series, ChangeTest]:
-    """The same with the size that the noise has along this record, if it has more than one.
-
-    What the wrong size leaves says little about the right one, so it is taken from the next fit again; the likeliest
-    of them is kept.
-    """
-    best = fits, record, test
-    for _ in range(short_constants.SIZE_FITS):
-        size = noise_size(test, record, fits.at)
-        if size is None:
-            break
-        fits = fits_for(fits.at, rho, size=size)
-        record, test = _tamed(fits, whole)
-        if test.log_likelihood > best[2].log_likelihood:
-            best = fits, record, test
-    return best
+    known = np.column_stack([np.zeros((fits.n, 0)), *(test.shape(fits.n) for test in found)])
+    return ShortSearch(_distinct(rows), last, fits, record, known)
 
 
 def _is_within(test: ChangeTest, value: Any) -> Any:
@@ -168,7 +181,9 @@ def _profile(fits: Fits, record: Series, test: ChangeTest, courses: np.ndarray) 
     for basis, charge in tried:
         rest, beyond = white - basis @ (basis.T @ white), flat - basis @ (basis.T @ flat)
         length = np.maximum((beyond**2).sum(0), 1e-12)
-        left = np.maximum(float(rest @ rest) - (beyond.T @ rest) ** 2 / length, 1e-18)
+        height = np.sign(test.height) * (beyond.T @ rest) / length
+        is_meant = (height > 0) & (height < short_constants.SHAPE_HEIGHTS[1])  # and is held up by no baseline
+        left = np.maximum(float(rest @ rest) - np.where(is_meant, height, 0.0) ** 2 * length, 1e-18)
         best = np.minimum(best, np.log(left) - 2 / n * charge)
     return (-n / 2 * best).reshape(shape)
 

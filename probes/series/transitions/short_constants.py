@@ -20,6 +20,10 @@ DECAY_RATIO, FASTEST_DECAY, SLOWEST_DECAY = 2.3, 5e-6, 0.7
 """Time constants of the decays of a baseline, as shares of the record, and their ratio; none is shorter than the first
 gap. Geometry: a factor 2.3 apart they stand for any mixture to within a percent."""
 
+SAME_DIRECTION = 1e-7
+"""Length of what sets a column apart from others, all of length 1, below which it is rounding. Geometry: decays and
+decays of t^2 at log-spaced steps are the same to within it."""
+
 WARM_UP = 0.03
 """Share of the record in which a loss may set out slowly because the learning rate does. Judgement: warm-ups of
 published runs take 1 to 3 %; the loss falls with the sum of the learning rate, which grows as t^2 there."""
@@ -46,8 +50,8 @@ LEAST_INDEPENDENT = 1e-12
 EVEN_GAPS = 3.0
 """Steps are evenly spaced if no gap is larger than so many median ones: one or two may be missing. Judgement."""
 
-FEW_UNEVEN = 30.0
-"""Fewer values than that, unevenly spaced, know little about rho: p is multiplied by (30 / values)^2. Tuned: of 20
+FEW_UNEVEN = 40.0
+"""Fewer values than that, unevenly spaced, know little about rho: p is multiplied by (40 / values)^3. Tuned: of 20
 log-spaced values with rho .8 on a smooth drift, .05 were below .01."""
 
 BUMP_EDGE = 3
@@ -93,8 +97,14 @@ logistic is four fifths done 1.5 widths after its middle."""
 SHARP_STEPS = (0.15, 0.45)
 """Widths, in values, of steps that fall between two values or have one value half-way down. Judgement."""
 
-HIDDEN_SHAPES = 2
-"""Changes that are not sure beside which another one is looked for. Judgement."""
+HIDDEN_SHAPES, HIDDEN_COST = 2, 4.0
+"""Changes that are not sure beside which another one is looked for, and by how much p grows with each. Tuned: what is
+left beside one that is not sure is no fresh record. At once, twice and three times p, .053 of 50 log-spaced values with
+rho .8 raised an alarm, at this cost .033, and as many visible transitions are found."""
+
+LIKELY_WITH_SHAPE = 0.25
+"""How much of what a rho gains with a shape counts for it, in log likelihood. Tuned: at .5 one in twenty smooth drifts
+of 20 to 50 log-spaced values with rho .8 has p < .01, at this half as many; as many visible transitions are found."""
 
 MOST_SHAPES = 8
 """Changes looked for in one short record. Judgement."""
@@ -124,3 +134,27 @@ decay: of 100 values, alarms in one of six drifts, and 1 of 60 with this."""
 SIZE_FITS, FREE_VALUE = 3, 0.2
 """How often the size of the noise is taken from a fit, and the share of a value that the fit must leave free for the
 rest of it to say how loud the noise is there. Judgement."""
+
+STAGE_SHARE = 0.25
+"""Share of alpha that goes to stages in log time; the rest to steps and bumps. Judgement: the bound of a stage falls
+tenfold where that of a step hardly changes."""
+
+STAGE_WIDTHS = tuple(0.16 * 2 ** (k / 2) for k in range(7))
+"""Widths in ln t over which the descent of a short record is seen: .16 to 1.28 by sqrt(2). Judgement: 150 log-spaced
+checkpoints have two values in the narrowest; what takes more than the widest is no stage."""
+
+STAGE_LAGS, STAGE_FEWEST = tuple(range(6, 25)), 5
+"""Distances of a, b, c and d, in quarters of a width, and the least number of values around a place. Geometry: 1.5
+widths apart, as in `constants.HUMP_WIDTHS`; at more than 6 a wider width sees the same."""
+
+KNOTS_APART, VALUES_PER_KNOT = 0.35, 3
+"""Knots of the spline that says how noisy a record is, in ln t and in values. Judgement: an exponential is missed by a
+ten-thousandth; what is missed counts as noise."""
+
+UNLIKELY_LAW = 1e-6
+"""Laws less likely than that are left out. Judgement: there are fewer than 10^5 pairs."""
+
+STAGE_RHOS, STAGE_STARTS, STAGE_SCALES = (0.0, 0.5, 0.8, 0.96), (-0.1, -0.5, 0.2, 0.8), (0.8, 0.9, 0.9, 1.1)
+"""Tail of -ln bound where nothing happens, by rho: P(-ln bound > x) = .1 exp(-(x - start) / scale). Drawn: the heaviest
+of 30 to 200 even, log-spaced and doubling-then-even values, 200 draws each (`python -m benchmarks.null_tails stages`);
+20 log-spaced values have 1.0 at every rho, and a tail half as long."""

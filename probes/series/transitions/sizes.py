@@ -11,7 +11,7 @@ one, it is the size of the noise. Where it is a few times as loud, one size keep
 """
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from probes.series.transitions import short_constants
 from probes.series.transitions.laws import AR1, coloured
@@ -32,13 +32,18 @@ def noise_size(test: ChangeTest, record: Series, at: Series) -> Series | None:
     free = 1 - (used**2).sum(1)  # the share of a value that the fit does not take
     known = free > short_constants.FREE_VALUE
     left = size[known] * rest[known] / np.sqrt(free[known])
-    fitted = record - size * coloured(law.rho, rest)
-    tried = [np.ones(len(record)), *(1 + c * z for z in _along(fitted, at) for c in short_constants.SIZES)]
+    best = size_of_rest(left, known, record - size * coloured(law.rho, rest), at)
+    return best if best is not None and best.max() >= short_constants.LOUDER * best.min() else None
+
+
+def size_of_rest(
+    left: Float64[np.ndarray, " known"], known: Bool[np.ndarray, " n"], fitted: Series, at: Series
+) -> Series | None:
+    """The size of noise of which this is left at the values that are known, beside a fit; None where one size does."""
+    tried = [np.ones(len(at)), *(1 + c * z for z in _along(fitted, at) for c in short_constants.SIZES)]
     logs = np.array([2 * _log_likelihood(left, one[known]) for one in tried])
     best = tried[int(logs.argmax())]
-    if logs.max() < logs[0] + short_constants.SIZE_LR or best.max() < short_constants.LOUDER * best.min():
-        return None
-    return best / np.exp(np.log(best).mean())
+    return best / np.exp(np.log(best).mean()) if logs.max() >= logs[0] + short_constants.SIZE_LR else None
 
 
 def _along(fitted: Series, at: Series) -> list[Series]:

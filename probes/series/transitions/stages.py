@@ -61,10 +61,19 @@ def find_stages(sums: Sums, alpha: float, masked: list[tuple[float, float]]) -> 
     masked are stretches of steps that something else explains.
     """
     slopes = [log_slopes(sums, width) for width in constants.SLOPE_WIDTHS]
+    return located_stages(sums, find_humps(slopes, alpha, in_log_time(masked)), masked)
+
+
+def in_log_time(masked: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Stretches of steps as stretches of ln t."""
     with np.errstate(divide="ignore"):
-        logs = [(float(np.log(max(low, 0.0))), float(np.log(high))) for low, high in masked]
-    rows = []
-    for hump in find_humps(slopes, alpha, logs):
+        return [(float(np.log(max(low, 0.0))), float(np.log(high))) for low, high in masked]
+
+
+def located_stages(sums: Sums, humps: list[Hump], masked: list[tuple[float, float]]) -> list[Transition]:
+    """A row for every hump that is worth one; see `find_stages`."""
+    rows, logs = [], in_log_time(masked)
+    for hump in humps:
         reach = max(hump.x - hump.valley, 2 * hump.width) + hump.width
         fit = fit_in_log_time(sums, hump.x, hump.width, reach, logs)
         if fit is None:
