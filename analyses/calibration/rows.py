@@ -27,6 +27,7 @@ SPACING = {
     "30 uniform": "uniform",
     "300 log-spaced": "log-spaced",
     "log50": "log-spaced",
+    "log150": "log-spaced",
     "pythia": "mixed",
     "150 uniform": "uniform",
     "uniform": "uniform",

@@ -48,6 +48,7 @@ SCHEDULES: Mapping[str, Callable[[np.random.Generator], np.ndarray]] = {
     "2000 uniform": lambda _: uniform(2000),
     "300 log-spaced": lambda _: log_spaced(300),
     "log50": lambda _: log_spaced(50),
+    "log150": lambda _: log_spaced(150),
     "pythia": lambda _: pythia(),
     "200 uniform": lambda _: uniform(200),
     "100 uniform": lambda _: uniform(100),
@@ -57,7 +58,7 @@ SCHEDULES: Mapping[str, Callable[[np.random.Generator], np.ndarray]] = {
 """Schedules by name; each is drawn with a generator because the length of a dense record varies."""
 
 LONG = ("dense", "2000 uniform", "300 log-spaced")
-SPARSE = ("log50", "pythia", "200 uniform", "100 uniform", "50 uniform", "30 uniform")
+SPARSE = ("log50", "log150", "pythia", "200 uniform", "100 uniform", "50 uniform", "30 uniform")
 
 
 QUIET_END = {"sgd": 0.2, "proportional": 0.01}
