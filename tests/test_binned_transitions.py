@@ -79,6 +79,15 @@ def test_a_jump_upwards_is_a_rise_and_no_dip():
     assert row["low"] <= 9000 <= row["high"]
 
 
+@pytest.mark.parametrize("size", [0.01, 0.04])
+def test_few_values_on_the_way_up_are_enough_to_call_it_a_warm_up_spike(size):
+    steps = np.arange(1, 2001) * 50.0  # 24 of them before the top
+    u = steps / 1200
+    found = probes.find_transitions((3 * u + 1) ** -0.3 + u * np.exp(1 - u) + size * noise(0.0, 7, 2000), steps)
+    assert found["kind"].tolist() == ["spike"]
+    assert 600 < found["step"].iloc[0] < 1800
+
+
 def test_the_way_back_from_a_warm_up_spike_is_called_a_spike():
     u = STEPS / 300
     values = (3 * u + 1) ** -0.3 + 1.5 * u * np.exp(1 - u) + 0.1 * noise(0.0, 5)

@@ -25,6 +25,13 @@ class Blocks:
         """Standard deviation of the mean."""
         return self.one_value * np.sqrt(self.inflation / np.maximum(self.count, 1))
 
+    def lasting_sd(self, noise: Noise) -> np.ndarray:
+        """The same for noise with a memory, of which a mean over few values shows little: no less than over more."""
+        count = 2 ** np.arange(len(noise.octaves))
+        least = np.maximum.accumulate((noise.octaves / count)[::-1])[::-1]
+        variance = np.interp(np.log2(np.maximum(self.count, 1)), np.arange(len(least)), least)
+        return self.one_value * np.sqrt(variance)
+
 
 class Sums:
     """Running sums of a series, so that the mean over any stretch costs two look-ups."""

@@ -59,9 +59,14 @@ SHARP_END = 0.1
 """Width of a step over that of a dip, whose way back it is. Judgement: a decay that ends in a jump is no dip."""
 
 RECOVERY, RECOVERY_REACH, RECOVERY_SPACING, RECOVERY_WIDTHS = 0.3, 300.0, 0.1, 5.9
-"""A fall is the end of a spike if the series rose by .3 of its height or more since a 300th of its step, and half
-of that rise is no longer before half of the fall than the fall takes, 5.9 widths from a twentieth to nineteen of them;
-means over .1 in ln t say so. Judgement: what stays up for longer than it takes to fall has a level of its own."""
+"""A fall is the end of a spike if the series rose by .3 of its height or more since a 300th of its step, surely, and
+half of that rise is no longer before half of the fall than the fall takes, 5.9 widths from a twentieth to nineteen of
+them; means over .1 in ln t say so. Judgement: what stays up for longer than it takes to fall has a level of its own."""
+
+RECOVERY_SDS = 4.0
+"""Standard deviations of its top and of its bottom, added, at which such a rise is sure. Tuned: of the falls after
+twenty warm-up spikes seven were called cliffs when it had to exceed .3 of the fall by three, one is now; at three, the
+correlated noise before two true transitions is taken for a rise."""
 
 ABRUPT, ABRUPT_OVER_USUAL = 0.3, 5.0
 """A learning rate changes abruptly where its logarithm changes by so much between two entries, and by so many times the

@@ -119,14 +119,15 @@ def _if_it_recovers(sums: Sums, row: Transition) -> Transition:
     first = max(float(sums.at[0]), float(sums.at[1] - sums.at[0]), row.step / constants.RECOVERY_REACH)
     edges = np.exp(np.arange(np.log(first), np.log(max(row.step, first * 1.01)), constants.RECOVERY_SPACING))
     means = sums.over(edges[:-1], edges[1:])
-    some = means.count >= constants.FEWEST_IN_BLOCK
-    at, mean, sd = means.at[some], means.mean[some], (means.one_value / np.sqrt(np.maximum(means.count, 1)))[some]
+    some = means.count > 0
+    at, mean, sd = means.at[some], means.mean[some], means.lasting_sd(sums.noise)[some]
     if len(mean) < 3:
         return row
-    top = int(mean.argmax())
-    bottom = int(mean[: top + 1].argmin())
+    doubt = constants.RECOVERY_SDS * sd
+    top = int((mean - doubt).argmax())
+    bottom = int((mean + doubt)[: top + 1].argmin())
     rose = mean[top] - mean[bottom]
-    if rose < constants.RECOVERY * row.strength + 3 * (sd[top] + sd[bottom]):
+    if rose < max(constants.RECOVERY * row.strength, doubt[top] + doubt[bottom]):
         return row
     half = at[bottom + int(np.argmax(mean[bottom : top + 1] >= mean[bottom] + rose / 2))]
     if row.step - half > constants.RECOVERY_WIDTHS * row.width:
