@@ -22,7 +22,7 @@ from analyses.calibration.judge import (
 from analyses.calibration.nulls import BENIGN, QUIET, drift
 from analyses.calibration.sampling import NOISES, Noise, log_spaced, noise_of, pythia, uniform
 from analyses.calibration.shapes import PLANTED, Record, logistic
-from analyses.calibration.solvable import trained
+from analyses.calibration.solvable import Flow, trained
 from analyses.calibration.truth import Shape, Truth, is_visible, transitions_of
 from probes.series.datasets import LinearHead
 
@@ -57,6 +57,18 @@ def test_the_rule_for_transitions_agrees_with_the_closed_form():
     # a neighbour that still falls moves the half-way line by a few per cent of its own drop
     np.testing.assert_allclose([t.time for t in found], np.sort(head.loss_half_times), rtol=0.03)
     assert {t.kind for t in found} == {"cliff"}
+
+
+def test_a_drop_ends_where_its_record_ends():
+    times = np.geomspace(1e-3, 1e4, 2000)
+    loss = np.where(times < 1, 1.0, times**-0.5) + 1 / (1 + times**8)  # a cliff at 1, and a tail that goes on
+    flow = Flow(times, loss, transitions_of(times, loss))
+    long, short = (flow.at(1000.0, "made", last).truths[-1] for last in (1e7, 4000.0))
+    assert short.time < long.time
+    grid = np.geomspace(1, 4000, 5000)
+    falls = flow.at(1000.0, "made", 4000.0).curve(grid)
+    half = grid[np.argmax(falls <= (falls[0] + falls[-1]) / 2)]
+    assert short.time == pytest.approx(half, rel=0.01)
 
 
 def test_the_truth_of_sgd_is_what_its_own_weights_lead_one_to_expect():

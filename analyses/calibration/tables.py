@@ -19,7 +19,8 @@ Brackets are 95 % intervals of the counts beside them.
 
 What counts as a transition, and what as visible, is in `analyses/calibration/truth.py`, without any detector. It was
 written before the first run; corrections after that (the induction family, drops that end beyond the record, SGD) are
-named there and in `analyses/calibration/solvable.py`. {before} was judged on seeds that are retired since, so that the two columns are of different series of the same kinds.
+named there and in `analyses/calibration/solvable.py`. {before} was judged on seeds that are retired since, so that the
+two columns are of different series of the same kinds.
 A null with a row of kind cliff, stage or dip is a false alarm. "refused" means that the detector raised: it did not look.
 """
 
