@@ -5,7 +5,7 @@ core (`told` or `unknown` after it: one half of them). It prints start and scale
 heavier of two uneven schedules; neighbours agree to within the error of 200 draws, and are smoothed by hand in the
 tables.
 `python -m benchmarks.null_tails bins` prints both for long records in bins, by the mean correlation of neighbouring
-bins, on which `TAIL_START` and its like in `bin_constants.py` rest; `python -m benchmarks.null_tails stages` those of
+bins, on which `TAIL_STARTS` and its like in `bin_constants.py` rest; `python -m benchmarks.null_tails stages` those of
 the bound of `short_stages.py`, on which `STAGE_STARTS` and its like in `short_constants.py` rest.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from probes.series.transitions.bins import BinnedRecord, grid_for, law_of_bins
-from probes.series.transitions.laws import coloured
+from probes.series.transitions.laws import coloured, covariance_of_means
 from probes.series.transitions.likelihood import change_statistic
 from probes.series.transitions.models import fits_for
 from probes.series.transitions.null_tails import COUNTS, RHOS
@@ -60,7 +60,7 @@ def run_bins() -> None:
             slow = np.sqrt((1 - white) * (1 - rho**2)) * coloured(rho, rng.standard_normal((n, DRAWS)))
             records = (slow + np.sqrt(white) * rng.standard_normal((n, DRAWS))).T
             top = np.sort([BinnedRecord(record, steps).test([]).statistic for record in records])[-DRAWS // 10 :]
-            correlation, _ = law_of_bins(grid_for(steps).count, rho, white)
+            correlation, _ = law_of_bins(covariance_of_means(grid_for(steps).count, rho, white))
             print(
                 f"memory {memory:5d}, white {white:.2f}, {name:16s} correlation {correlation:.2f}: "
                 f"start {top[0]:5.1f}, scale {(top - top[0]).mean():.1f}",

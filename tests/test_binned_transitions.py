@@ -7,6 +7,7 @@ import probes
 from probes.series.transitions.bins import BinnedRecord, search_bins
 from probes.series.transitions.find import scaled_sums
 from probes.series.transitions.laws import coloured, covariance_of_means, inverse_root
+from probes.series.transitions.recoveries import spike_if_it_recovers
 from probes.series.transitions.search import _elsewhere, search_blocks
 from probes.series.transitions.transition import Transition
 
@@ -70,6 +71,34 @@ def test_a_loss_that_sets_out_slowly_under_a_warm_up_is_no_step():
     assert search_bins(values, STEPS, 0.005) == []
 
 
+def test_a_loss_under_a_cosine_after_a_warm_up_has_no_step():
+    share = STEPS / STEPS[-1]
+    rate = np.minimum(share / 0.01, 1) * (0.55 + 0.45 * np.cos(np.pi * share))
+    clean = (np.cumsum(rate) / STEPS[-1] * 300 + 1) ** -0.35 + 0.03 * rate
+    for seed in range(2):
+        assert search_bins(clean + 0.01 * noise(0.0, seed), STEPS, 0.005) == []
+
+
+def test_a_drop_of_a_loss_that_falls_in_log_time_is_no_random_walk():
+    steps = np.unique(np.round(np.geomspace(1, 1e5, 380)))
+    x, found = np.log(steps), 0
+    for seed in range(4):
+        clean = -0.12 * x - 1 / (1 + np.exp(-(x - np.log(3500)) / 0.17))
+        rows = search_bins(clean + 0.04 * noise(0.5, seed, len(steps)), steps, 0.005)
+        found += any(row.low <= 3500 <= row.high for row in rows)
+    assert found >= 3
+
+
+@pytest.mark.parametrize(("n", "decades"), [(150, 6), (150, 7), (400, 6), (400, 9)])
+def test_a_loss_that_falls_smoothly_over_many_decades_has_no_transition(n, decades):
+    alarms = 0
+    for seed in range(3):
+        values = 1 / (1 + 8 * np.arange(n) / n) + 0.01 * noise(0.0, seed, n)
+        found = probes.find_transitions(values, np.geomspace(1, 10.0**decades, n))
+        alarms += found["kind"].isin(["cliff", "stage", "dip"]).any()
+    assert alarms == 0
+
+
 def test_a_jump_upwards_is_a_rise_and_no_dip():
     values = np.exp(-STEPS / 6000) + 0.4 * (STEPS > 9000) + 0.05 * noise(0.0, 4)
     found = probes.find_transitions(values, STEPS)
@@ -86,6 +115,14 @@ def test_few_values_on_the_way_up_are_enough_to_call_it_a_warm_up_spike(size):
     found = probes.find_transitions((3 * u + 1) ** -0.3 + u * np.exp(1 - u) + size * noise(0.0, 7, 2000), steps)
     assert found["kind"].tolist() == ["spike"]
     assert 600 < found["step"].iloc[0] < 1800
+
+
+def test_a_fall_of_which_the_end_was_not_recorded_is_no_spike_for_a_small_rise_before_it():
+    steps = np.arange(1.0, 401)
+    values = 0.1 / (1 + np.exp(-(steps - 300) / 5)) + 1e-3 * noise(0.0, 6, 400)
+    values[0] = 1.1  # the range of the record is that of the fall
+    row = Transition(400.0, 380.0, 400.0, "cliff", "fall", 1.0, 1e-9, 30.0)
+    assert spike_if_it_recovers(scaled_sums(values, steps), row) == row
 
 
 def test_the_way_back_from_a_warm_up_spike_is_called_a_spike():

@@ -61,18 +61,6 @@ def test_at_most_one_false_alarm_in_forty_where_nothing_happens(kind, seeds):
     assert alarms <= seeds // 40
 
 
-@pytest.mark.parametrize("sampling", ["dense", "log-spaced"])
-def test_a_dip_is_found_at_its_bottom_and_not_counted_as_a_cliff_as_well(rng, sampling):
-    steps = np.arange(1, 6000.0) if sampling == "dense" else np.geomspace(1, 1e4, 300)
-    noise = 0.5 if sampling == "dense" else 0.15
-    values = 10 - 3 * np.exp(-0.5 * (np.log(steps / 700) / 0.3) ** 2) + noise * rng.standard_normal(len(steps))
-    found = probes.find_transitions(values, steps)
-    dips = found[found["kind"] == "dip"]
-    assert len(dips) == 1
-    assert dips["step"].iloc[0] == pytest.approx(700, rel=0.1)
-    assert set(found["kind"]) <= {"dip", "settled"}
-
-
 def test_settled_follows_the_last_cliff_and_is_absent_while_the_series_still_moves(rng):
     steps = np.arange(0, 4000.0)
     cliff = 1 / (1 + np.exp((steps - 1000) / 60)) + 0.02 * rng.standard_normal(4000)
@@ -270,43 +258,17 @@ def test_one_cliff_is_listed_once_even_if_its_values_are_coarse():
     assert (found["kind"] == "cliff").sum() == 1
 
 
-def test_a_bump_that_comes_back_is_no_cliff(rng):
-    steps = np.arange(0, 3000.0)
-    bump = np.exp(-0.5 * ((steps - 1200) / 60) ** 2) + 0.03 * rng.standard_normal(3000)
-    assert "cliff" not in set(probes.find_transitions(bump, steps)["kind"])
-
-
-def test_two_dips_are_two_and_as_deep_as_planted(rng):
-    steps = np.arange(1, 8000.0)
-    values = 5 + 0.2 * rng.standard_normal(len(steps))
-    for at in (600, 3500):
-        values -= 2 * np.exp(-0.5 * (np.log(steps / at) / 0.15) ** 2)
-    dips = probes.find_transitions(values, steps).query("kind == 'dip'")
-    np.testing.assert_allclose(dips["step"], [600, 3500], rtol=0.05)
-    assert ((dips["low"] < dips["step"]) & (dips["step"] < dips["high"])).all()
-    # the depth is that of a block mean against its neighbours, so somewhat less than that of the very bottom
-    assert dips["strength"].between(0.35, 0.8).all()
-
-
-def test_intervals_of_dips_cover_the_bottom(seeds):
-    covered = []
-    for seed in range(seeds):
-        rng = np.random.default_rng(seed)
-        steps = np.arange(1, 5000.0)
-        values = 5 - 2 * np.exp(-0.5 * ((steps - 1500) / 200) ** 2) + 0.5 * rng.standard_normal(len(steps))
-        dip = probes.find_transitions(values, steps).query("kind == 'dip'").iloc[0]
-        covered.append(dip["low"] <= 1500 <= dip["high"])
-        assert dip["high"] - dip["low"] < 200
-    assert np.mean(covered) >= 0.8
-
-
-def test_a_big_cliff_followed_by_a_small_dip_stays_a_cliff(rng):
-    steps = np.arange(1, 6000.0)
-    values = (
-        logistic(steps, 1000, 30) - 0.08 * np.exp(-0.5 * ((steps - 1300) / 60) ** 2) + 0.005 * rng.standard_normal(5999)
-    )
-    kinds = probes.find_transitions(values, steps)["kind"]
-    assert "cliff" in set(kinds)
+@pytest.mark.parametrize("size", [0.02, 0.1])
+def test_what_only_wanders_in_time_raises_few_alarms_at_log_spaced_steps(size, seeds):
+    steps = np.unique(np.round(np.geomspace(1, 1e5, 420)))
+    alarms = 0
+    for seed in range(2 * seeds):
+        rng = np.random.default_rng([3, seed])
+        walk = np.cumsum(rng.standard_normal(len(steps)) * np.sqrt(np.diff(steps, prepend=0.0)))
+        values = walk / np.ptp(walk) + size * rng.standard_normal(len(steps))
+        alarms += bool(set(probes.find_transitions(values, steps)["kind"]) & {"cliff", "stage", "dip"})
+    assert len(steps) > 250  # a long record
+    assert alarms <= max(1, seeds // 10)
 
 
 def test_only_the_cliff_at_the_intervention_is_marked(rng):

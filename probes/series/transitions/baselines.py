@@ -38,10 +38,10 @@ def _spline(axis: Series, size: int) -> Columns:
     """A cubic spline of so many columns, its inner knots evenly spaced."""
     knots = np.linspace(0, 1, size - 2)[1:-1]
     powers = np.column_stack([axis**k for k in range(4)])
-    return _orthonormal(np.column_stack([powers, np.maximum(axis[:, None] - knots, 0) ** 3]), 1e-6)
+    return orthonormal(np.column_stack([powers, np.maximum(axis[:, None] - knots, 0) ** 3]), 1e-6)
 
 
-def _orthonormal(columns: Columns, smallest: float) -> Columns:
+def orthonormal(columns: Columns, smallest: float) -> Columns:
     """A basis of what the columns span, but for directions in which they hardly differ."""
     u, s, _ = np.linalg.svd(columns / np.linalg.norm(columns, axis=0), full_matrices=False)
     return np.ascontiguousarray(u[:, s > smallest * s[0]])

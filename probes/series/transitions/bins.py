@@ -8,9 +8,11 @@ short records, curve, change and noise are fitted together:
 
 Bins are even in ln t, two hundred at most, so that a step of any place and width is a step among the means. The noise
 of one value is AR(1) with a memory from none to the whole record (a random walk), plus independent noise, its size
-taken from the series, bin by bin; the law of the means follows (`laws.py`). Of some forty such laws the few that are
-likely, with or without a step, are kept. Baselines are those of short records, and what a warm-up of the learning rate
-does to them: at the very beginning decays may set out as t^2.
+taken from the series, bin by bin; the law of the means follows (`laws.py`). Or it is a walk under noise that forgets
+quickly; where steps are uneven, a walk in time, which moves more between values that are far apart. Of some sixty such
+laws the few that are likely are kept, with or without a step, beside a straight line and beside all that is slow.
+Baselines are those of short records, and what a warm-up of the learning rate does to them, at a price: at the very
+beginning decays may set out as t^2.
 
 Steps are looked for one after the other, each beside those found before.
 """
@@ -23,9 +25,16 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from probes.series.transitions import bin_constants, short_constants
-from probes.series.transitions.baselines import Columns
-from probes.series.transitions.cones import straight_lines
-from probes.series.transitions.laws import Correlated, Law, covariance_of_means, inverse_root
+from probes.series.transitions.baselines import Columns, orthonormal, smooth_baselines
+from probes.series.transitions.cones import decay_columns, straight_lines, warm_up_columns, warmed_up_columns
+from probes.series.transitions.laws import (
+    Correlated,
+    Law,
+    covariance_in_time,
+    covariance_of_means,
+    inverse_root,
+    is_uneven,
+)
 from probes.series.transitions.likelihood import ChangeTest, change_test
 from probes.series.transitions.models import Fits
 from probes.series.transitions.noise import size_of_noise
@@ -66,14 +75,20 @@ def _distinct(rows: Sequence[Transition]) -> list[Transition]:
 
 @dataclass(frozen=True, eq=False)
 class BinGrid:
-    """What depends on the steps alone: bins, their places, the laws of their noise but for its size, shapes."""
+    """What depends on the steps alone: bins, their places, the laws of their noise but for its size, shapes.
+
+    Laws are compared beside coarse steps and anything slow: a loss that falls in ln t is no random walk.
+    """
 
     first: Int[np.ndarray, " bins"]
     count: Int[np.ndarray, " bins"]
     centre: Means
     laws: list[tuple[float, Float64[np.ndarray, "bins bins"]]]  # memory, root: see Correlated
+    walks_in_time: list[tuple[float, Float64[np.ndarray, "bins bins"]]]  # whose size does not follow from the values
     shapes: ShapeGrid
     coarse: Columns
+    slow: Columns
+    warm_up: Columns
 
     def means(self, series: Series) -> Means:
         """Over every bin."""
@@ -93,18 +108,29 @@ def _grid(steps: bytes) -> BinGrid:
     pairs = [(0.0, 1.0)]
     for memory, shares in bin_constants.MEMORIES.items():
         pairs += [(1 - 1 / memory, white) for white in shares if memory <= len(at)]
-    laws = [law_of_bins(count, rho, white) for rho, white in pairs]
-    n = len(first)
+    laws = [law_of_bins(covariance_of_means(count, rho, white)) for rho, white in pairs]
+    n, places = len(first), np.add.reduceat(at, first) / count
+    quick = {memory: covariance_of_means(count, 1 - 1 / memory, 0.0) for memory in bin_constants.BESIDE_A_WALK}
+    laws += _beside(covariance_of_means(count, 1 - 1 / len(at), 0.0), quick, bin_constants.WALKS)
+    in_time = _beside(covariance_in_time(places), quick, bin_constants.WALKS_IN_TIME) if is_uneven(at) else []
     coarse = [Shape("step", place, bin_constants.COARSE_WIDTH)(n) for place in np.linspace(6, n - 7, 48)]
     earliest = np.searchsorted(first, bin_constants.FEWEST_BEFORE)
     shapes = [shape for shape in steps_among(n, bin_constants.SHARP_STEPS) if shape.place >= earliest]
-    places = np.add.reduceat(at, first) / count
-    return BinGrid(first, count, places, laws, ShapeGrid(shapes, n, bin_constants.AVERAGED), np.column_stack(coarse))
+    grid = ShapeGrid(shapes, n, bin_constants.AVERAGED)
+    slow = [straight_lines(places), decay_columns(places), *smooth_baselines(places)]
+    slow = orthonormal(np.hstack(slow), bin_constants.SLOW_ALIKE)
+    warm_up = [warm_up_columns(places, short_constants.WARM_UP)]
+    warm_up += [warmed_up_columns(places, end) for end in bin_constants.WARMED_UP]
+    return BinGrid(first, count, places, laws, in_time, grid, np.column_stack(coarse), slow, np.hstack(warm_up))
 
 
-def law_of_bins(count: np.ndarray, rho: float, white: float) -> tuple[float, np.ndarray]:
+def _beside(walk: np.ndarray, quick: dict[int, np.ndarray], shares: Sequence[float]) -> list[tuple[float, np.ndarray]]:
+    """A walk over the whole record, under noise that forgets quickly."""
+    return [law_of_bins((1 - share) * noise + share * walk) for noise in quick.values() for share in shares]
+
+
+def law_of_bins(covariance: np.ndarray) -> tuple[float, np.ndarray]:
     """The mean correlation of neighbouring bins, and the inverse root of the covariance of all."""
-    covariance = covariance_of_means(count, rho, white)
     sd = np.sqrt(np.diag(covariance))
     memory = float((np.diag(covariance, 1) / (sd[1:] * sd[:-1])).mean())
     return memory, inverse_root(covariance)
@@ -131,6 +157,7 @@ class BinnedRecord:
         size = self.grid.means(size_of_noise(series, at)) / (series.max() - series.min())
         size = np.maximum(size, bin_constants.LEAST_NOISE)
         self.laws = [Correlated(memory, root, size) for memory, root in self.grid.laws]
+        self.laws += [Correlated(memory, root) for memory, root in self.grid.walks_in_time]
 
     def test(self, found: Sequence[ChangeTest]) -> ChangeTest:
         """The next step, beside those found before."""
@@ -143,39 +170,48 @@ class BinnedRecord:
 
     def _fits(self, found: Sequence[ChangeTest], laws: Sequence[Law] = ()) -> Fits:
         grid, known = self.grid, [_forms(test.shape, len(self.means)) for test in found]
-        fits = Fits(grid.centre, laws or self._likely(known), grid.shapes, chance, warm_up=short_constants.WARM_UP)
+        warm_up = grid.warm_up, bin_constants.WARM_UP_COST
+        fits = Fits(grid.centre, laws or self._likely(known), grid.shapes, chance, None, *warm_up)
         return fits.beside(np.hstack(known)) if known else fits
 
     def _likely(self, known: list[Columns]) -> list[Law]:
-        """The laws that explain the means about as well as any, without one more step or with one."""
-        n = len(self.means)
-        baseline = np.hstack([straight_lines(self.grid.centre), *known])
-        k = baseline.shape[1]
-        scores = []
-        for law in self.laws:
-            white = law.whiten(np.column_stack([baseline, self.grid.coarse, self.means]))
-            q, _ = np.linalg.qr(white[:, :k])
-            rest = white[:, k:] - q @ (q.T @ white[:, k:])
-            steps, record = rest[:, :-1], rest[:, -1]
-            length = (steps**2).sum(0)
-            distinct = length > short_constants.BEYOND_BASELINE**2 * (white[:, k:-1] ** 2).sum(0)
-            gain = np.where(distinct, (steps.T @ record) ** 2 / np.maximum(length, 1e-300), 0.0).max()
-            left = float(record @ record)
-            lefts = np.array([left, max(left - gain, 1e-9 * left)])
-            scores.append(law.level - n / 2 * np.log(lefts + 1e-300))
-        away = (np.max(scores, axis=0) - scores).min(axis=1)
-        order = np.argsort(away)[: bin_constants.MOST_LAWS]
-        return [self.laws[j] for j in order if away[j] < bin_constants.LIKELY]
+        """The laws that explain the means about as well as any, without one more step or with one.
+
+        Beside straight lines, where what is slow counts as noise of long memory, and beside all that is slow.
+        """
+        baselines = [np.hstack([one, *known]) for one in (straight_lines(self.grid.centre), self.grid.slow)]
+        columns, n = np.column_stack([self.grid.coarse, self.means]), len(self.means)
+        scores = np.empty((len(baselines), 2, len(self.laws)))
+        for j, law in enumerate(self.laws):
+            white = law.whiten(columns)
+            for i, baseline in enumerate(baselines):
+                q, _ = np.linalg.qr(law.whiten(baseline))
+                rest = white - q @ (q.T @ white)
+                steps, record = rest[:, :-1], rest[:, -1]
+                length = (steps**2).sum(0)
+                distinct = length > short_constants.BEYOND_BASELINE**2 * (white[:, :-1] ** 2).sum(0)
+                gain = np.where(distinct, (steps.T @ record) ** 2 / np.maximum(length, 1e-300), 0.0).max()
+                left = float(record @ record)
+                lefts = np.array([left, max(left - gain, 1e-9 * left)])
+                scores[i, :, j] = law.level - n / 2 * np.log(lefts + 1e-300)
+        away = (scores.max(2, keepdims=True) - scores).min(1)
+        chosen = {
+            int(j): None
+            for one in away
+            for j in np.argsort(one)[: bin_constants.MOST_LAWS]
+            if one[j] < bin_constants.LIKELY
+        }
+        return [self.laws[j] for j in chosen]
 
 
 def _forms(shape: Shape, n: int) -> Columns:
     """A step that was found, and what is left of it if it is wider, or has a foot or a tail."""
     place, width = shape.place, shape.width
-    others = [(place, 2 * width), (place - width, width), (place + width, width)]
+    others = [(place, 2 * width), (place - width, width), (place + width, width), (place + width, 2 * width)]
     return np.column_stack([shape(n), *(Shape("step", *one)(n) for one in others)])
 
 
 def chance(statistic: float, law: Law) -> float:
     """How often the likelihood ratio exceeds this where nothing happens and the noise has this law."""
-    start = bin_constants.TAIL_START + bin_constants.TAIL_PER_MEMORY * law.memory
+    start = float(np.interp(law.memory, bin_constants.TAIL_MEMORIES, bin_constants.TAIL_STARTS))
     return 0.1 * float(np.exp(-(statistic - start) / bin_constants.TAIL_SCALE))

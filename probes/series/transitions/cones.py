@@ -45,6 +45,16 @@ def warm_up_columns(at: np.ndarray, share: float) -> Columns:
     return np.exp(-((t[:, None] / _scales(shortest, share)) ** 2))
 
 
+def warmed_up_columns(at: np.ndarray, end: float) -> Columns:
+    """What decays with the sum of a learning rate that grows evenly up to this share of a record, and then stays.
+
+    Those that are gone before are decays of t^2.
+    """
+    t = (at - at[0]) / (at[-1] - at[0])
+    total = np.where(t < end, t**2 / (2 * end), t - end / 2)
+    return np.exp(-total[:, None] / _scales(end / 3, short_constants.SLOWEST_DECAY))
+
+
 def _scales(shortest: float, longest: float) -> np.ndarray:
     count = int(np.ceil(np.log(longest / shortest) / np.log(short_constants.DECAY_RATIO))) + 1
     return np.geomspace(shortest, longest, count)

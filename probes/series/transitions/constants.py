@@ -63,6 +63,12 @@ RECOVERY, RECOVERY_REACH, RECOVERY_SPACING, RECOVERY_WIDTHS = 0.3, 300.0, 0.1, 5
 half of that rise is no longer before half of the fall than the fall takes, 5.9 widths from a twentieth to nineteen of
 them; means over .1 in ln t say so. Judgement: what stays up for longer than it takes to fall has a level of its own."""
 
+RECOVERY_EARLY, RECOVERY_RATIO, RECOVERY_DEEPER = 0.15, 3.0, 1 / 3
+"""And if all of it lies in the first .15 of the record; or else half of the fall is at less than three times the step
+of half of the rise, and no more than a third of it lies below where the rise began. Judgement: a loss that was high for
+most of its record, or ends far below where it began, has learned something; a spike of the warm-up may be followed by
+all the learning there is."""
+
 RECOVERY_SDS = 4.0
 """Standard deviations of its top and of its bottom, added, at which such a rise is sure. Tuned: of the falls after
 twenty warm-up spikes seven were called cliffs when it had to exceed .3 of the fall by three, one is now; at three, the
@@ -108,6 +114,10 @@ most of the large blocks, a median takes them for noise. (A median makes no diff
 
 NORMAL_AT_QUANTILE, NORMAL_MEDIAN = 0.38532, 0.67449
 """The 30 % quantile and the median of |N(0, 1)|. Geometry."""
+
+LATE_PART = 2
+"""Where steps are uneven, correlation is measured over all values and over the later half, and the larger counts:
+what wanders in time moves more between late values that are far apart, and hides in the noise of early ones."""
 
 FEWEST_DIFFERENCES = 12
 """Of neighbouring blocks, for the noise of means of that many values to be measured and not carried on. Tuned: with
@@ -301,9 +311,18 @@ bottom. Judgement: a dip has shoulders; a U-shape, and a decay that ends in a ju
 DIP_FEWEST_IN_BLOCK = 3
 """Values in each of the three blocks. Judgement."""
 
-DIP_BINS, DIP_CLOSER, DIP_ROUNDS = 30, 0.6, 2
-"""The bottom is that of a parabola through thirty means within a block width, then twice within .6 of one. Judgement:
-a dip is a parabola only near its bottom."""
+DIP_BINS, DIP_CLOSER, DIP_ROUNDS = 30, 0.6, 4
+"""The bottom is that of a polynomial through thirty means within a block width, then within .6 of that, and up to four
+times within .6 of the last. Judgement: a dip is a polynomial only near its bottom."""
+
+DIP_SEEN, DIP_SHAPE_ERROR = 0.3, 0.05
+"""How long its interval may be, in lengths on either side of what is looked at, for a closer look to count; and what
+is added to both sides of it in quadrature. Tuned on dips whose flanks differ: intervals held the bottom of a third of
+them, and do of nine in ten."""
+
+DIP_BINS_PER_POWER = 3
+"""Means for each power of the polynomial, up to the fourth. Judgement. A parabola alone turns .02 of the step late
+where flanks differ in t, as those of a Gaussian in ln t do."""
 
 DIPS_APART = 1.5
 """Block widths of both, added: nearer dips are one. Geometry: the three blocks of a dip end 1.5 widths from its

@@ -17,6 +17,7 @@ from probes.series.transitions.search import search_long, search_short
 from probes.series.transitions.searched import Stretches, searched_by_blocks, warn_if_little
 from probes.series.transitions.searched_values import searched_by_values
 from probes.series.transitions.settling import find_settling
+from probes.series.transitions.tails import with_tails
 from probes.series.transitions.transition import Transition, transitions_table
 
 Series = Float64[np.ndarray, " n"]
@@ -37,7 +38,7 @@ def find_transitions(
                again. settled: the last one is over. intervention: a cliff or stage at a step that you named
     direction  fall or rise; of a dip and of a spike, its first half
     step       where half of the change is done; the turning point of a dip or a spike
-    low, high  95 % interval for step
+    low, high  95 % interval for step; that of a cliff with a slow tail holds its middle with the tail and without
     strength   size of the change as a fraction of the range of the series
     p_value    against "this is a decay, a plateau or noise, and nothing happens here", for the whole series and
                everything looked for: with alpha = .01, one such series in a hundred may raise an alarm
@@ -88,7 +89,7 @@ def find_transitions(
     warn_if_little(searched, at, stacklevel=3)
     last = max(rows, key=lambda row: row.step, default=None)
     settled = find_settling(sums, last) if last and last.kind in ("cliff", "dip") else None
-    rows = [_marked(row, marks) for row in rows] + ([settled] if settled else [])
+    rows = [_marked(row, marks) for row in with_tails(rows, sums)] + ([settled] if settled else [])
     return _answer(rows, searched)
 
 

@@ -80,9 +80,20 @@ def walk_in_time(at: Float64[np.ndarray, " n"], white: float) -> Correlated:
 
     Of values that are next to each other beside the length of the record nothing could be told apart without any.
     """
-    forgets, white = short_constants.WALK_MEMORY * (at[-1] - at[0]), max(white, short_constants.LEAST_INDEPENDENT)
-    covariance = (1 - white) * np.exp(-np.abs(at[:, None] - at) / forgets) + white * np.eye(len(at))
+    white = max(white, short_constants.LEAST_INDEPENDENT)
+    covariance = (1 - white) * covariance_in_time(at) + white * np.eye(len(at))
     return Correlated(float(np.diag(covariance, 1).mean()), inverse_root(covariance))
+
+
+def covariance_in_time(at: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, "n n"]:
+    """Of what wanders in time, with unit variance, and has forgotten little of itself by the end of the record."""
+    return np.exp(-np.abs(at[:, None] - at) / (short_constants.WALK_MEMORY * (at[-1] - at[0])))
+
+
+def is_uneven(at: Float64[np.ndarray, " n"]) -> bool:
+    """Whether steps are so uneven that what wanders in time differs from what wanders from value to value."""
+    gaps = np.diff(at)
+    return bool(gaps.max() > short_constants.EVEN_GAPS * gaps.min())
 
 
 def _over(columns: np.ndarray, size: np.ndarray) -> np.ndarray:

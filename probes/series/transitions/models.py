@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from probes.series.transitions import short_constants
 from probes.series.transitions.baselines import Columns, smooth_baselines
 from probes.series.transitions.cones import Cone, cone_of, decay_columns, hinges, straight_lines, warm_up_columns
-from probes.series.transitions.laws import AR1, Law, walk_in_time
+from probes.series.transitions.laws import AR1, Law, is_uneven, walk_in_time
 from probes.series.transitions.null_tails import tail
 from probes.series.transitions.shapes import ShapeGrid, steps_and_bumps
 
@@ -39,8 +39,8 @@ class Fits:
     """All baselines and shapes for one schedule of steps, ready for any number of records.
 
     chance is how often the likelihood ratio exceeds a number where nothing happens and the noise has some law;
-    chance_if_told the same where it is known to have that law, None if nobody drew it. In the first warm_up of the
-    record decays may set out as t^2.
+    chance_if_told the same where it is known to have that law, None if nobody drew it. warm_up are decays under a
+    learning rate that still grows, which count beside the others at a cost in log likelihood.
     """
 
     def __init__(
@@ -50,17 +50,16 @@ class Fits:
         grid: ShapeGrid,
         chance: Callable[[float, Law], float],
         chance_if_told: Callable[[float, Law], float] | None = None,
-        warm_up: float = 0.0,
+        warm_up: Columns | None = None,
         warm_up_cost: float = 0.0,
     ) -> None:
         self.at, self.n, self.laws, self.grid = at, len(at), tuple(laws), grid
         self._chance, self._chance_if_told = chance, chance_if_told
         self.shapes, self.courses = grid.shapes, grid.courses
         self.columns = decay_columns(at)
-        slow = warm_up_columns(at, warm_up)
-        self.decays = [(np.hstack([self.columns, slow]), warm_up_cost)] if slow.shape[1] else []
-        if warm_up_cost or not self.decays:
-            self.decays.insert(0, (self.columns, 0.0))
+        self.decays = [(self.columns, 0.0)]
+        if warm_up is not None and warm_up.shape[1]:
+            self.decays.append((np.hstack([self.columns, warm_up]), warm_up_cost))
         self.cones = 2 * len(self.decays)
         self.hinges = hinges(at, np.arange(1, self.n - 1))
         self.white = [law.whiten(self.courses) for law in self.laws]
@@ -148,8 +147,8 @@ def _fits_for_values(at: Series, rho: float | None, is_quick: bool, size: Series
         return few * tail(statistic, n, law.memory, is_told=is_told, is_even=is_even)
 
     if_told = partial(chance, is_told=True) if rho is None else None
-    warm_up = short_constants.WARM_UP, short_constants.WARM_UP_COST
+    warm_up = warm_up_columns(at, short_constants.WARM_UP), short_constants.WARM_UP_COST
     laws: list[Law] = [AR1(one, size) for one in rhos]
-    if rho is None and not is_quick and gaps.max() > short_constants.EVEN_GAPS * gaps.min():
+    if rho is None and not is_quick and is_uneven(at):
         laws += [walk_in_time(at, white) for white in short_constants.WALK_UNDER_NOISE]
     return Fits(at, laws, steps_and_bumps(n), chance, if_told, *warm_up)

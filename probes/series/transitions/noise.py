@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from probes.series.transitions import constants
+from probes.series.transitions.laws import is_uneven
 
 Series = Float64[np.ndarray, " n"]
 
@@ -45,7 +46,11 @@ def measure_noise(series: Series, at: Series, *, benefit: float = 1.0) -> Noise:
     """
     floor = constants.ROUNDING * float(series.max() - series.min())
     one_value = np.maximum(size_of_noise(series, at), floor)
-    octaves, reliable = _octaves(series / one_value if floor > 0 else series, len(series), benefit)
+    standardised = series / one_value if floor > 0 else series
+    octaves, reliable = _octaves(standardised, len(series), benefit)
+    if is_uneven(at):
+        late = standardised[-len(at) // constants.LATE_PART :]
+        octaves = np.maximum(octaves, _octaves(late, len(series), benefit)[0])
     return Noise(one_value, octaves, reliable)
 
 
@@ -66,13 +71,13 @@ def size_of_noise(series: Series, at: Series) -> Series:
     return np.concatenate((inner[:1], inner, inner[-1:]))
 
 
-def _octaves(standardised: Series, n: int, benefit: float) -> tuple[np.ndarray, int]:
-    """f(1), f(2), f(4) ...: measured while there are blocks enough, then carried on at the growth seen last.
+def _octaves(standardised: Series, longest: int, benefit: float) -> tuple[np.ndarray, int]:
+    """f(1), f(2), f(4) ... up to the longest: measured while there are blocks enough, then growing as they did last.
 
     Independent noise plus a random walk has f = 1 + c n^2: the excess over 1 grows fourfold per octave, and no more
     than that is taken for noise. An excess too small to be told from sampling error may be that error's size.
     """
-    excess, error, size = [0.0], 1.0, 1
+    n, excess, error, size = len(standardised), [0.0], 1.0, 1
     total = np.concatenate(([0.0], np.cumsum(standardised - standardised.mean())))
     while n // (2 * size) - 3 >= constants.FEWEST_DIFFERENCES:
         size *= 2
@@ -87,6 +92,6 @@ def _octaves(standardised: Series, n: int, benefit: float) -> tuple[np.ndarray, 
     reliable = len(excess)
     back = excess[max(0, reliable - 4)]
     growth = (excess[-1] / back) ** (1 / min(3, reliable - 1)) if back > 0 else 2.0 if excess[-1] > 0 else 1.0
-    while 2 ** len(excess) <= 2 * n:
+    while 2 ** len(excess) <= 2 * longest:
         excess.append(excess[-1] * growth)
     return 1.0 + np.array(excess), reliable

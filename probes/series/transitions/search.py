@@ -20,6 +20,7 @@ from probes.series.transitions.blocks import Sums
 from probes.series.transitions.cliffs import find_cliffs
 from probes.series.transitions.dips import find_dips_and_spikes, has_shoulders
 from probes.series.transitions.likelihood import ChangeTest
+from probes.series.transitions.recoveries import spike_if_it_recovers
 from probes.series.transitions.short import search_values
 from probes.series.transitions.short_stages import hump_test_for
 from probes.series.transitions.stages import find_stages, in_log_time, located_stages
@@ -62,8 +63,9 @@ def search_blocks(
     share = alpha / constants.TESTS
     flipped = sums.flipped()
     others = [replace(row, p_value=row.p_value / constants.TESTS) for row in steps]  # which is counted below
-    turns = [turn for turn in find_dips_and_spikes(sums, share) if not _is_one_step(turn, others)]
-    no_dips = [turn for turn in turns if not has_shoulders(sums, turn)]  # a U-shape; its flanks are no cliffs either
+    found = [turn for turn in find_dips_and_spikes(sums, share) if not _is_one_step(turn, others)]
+    no_dips = [turn for turn in found if not has_shoulders(sums, turn)]  # a U-shape; its flanks are no cliffs either
+    turns: list[Transition] = list(found)
     falls = find_cliffs(sums, share, [row for row in known if row.direction == "fall"])
     rises = find_cliffs(flipped, share, [row for row in known if row.direction == "rise"])
     cliffs = _turned(sums, falls, rises)
@@ -86,8 +88,13 @@ def search_blocks(
 def _turned(sums: Sums, falls: Sequence[Transition], rises: Sequence[Transition]) -> list[Transition]:
     """Cliffs; or dips and spikes, where they come back or only come back from one. rises are falls upside down."""
     flipped = sums.flipped()
-    found = [_if_it_recovers(sums, _if_it_comes_back(flipped, row)) for row in falls]
-    return [*found, *(_upwards(_if_it_recovers(flipped, _if_it_comes_back(sums, row))) for row in rises)]
+    found = [_dip_or_spike(sums, flipped, row) for row in falls]
+    return [*found, *(_upwards(_dip_or_spike(flipped, sums, row)) for row in rises)]
+
+
+def _dip_or_spike(sums: Sums, upside_down: Sums, row: Transition) -> Transition:
+    row = _if_it_comes_back(upside_down, row)
+    return spike_if_it_recovers(sums, row) if row.kind == "cliff" else row
 
 
 def _join_turns(turns: list[Transition], rows: Sequence[Transition]) -> None:
@@ -110,30 +117,6 @@ def _is_one_step(turn: Transition, steps: Sequence[Transition]) -> bool:
         and row.strength > turn.strength / 2
     ]
     return bool(back) and not into
-
-
-def _if_it_recovers(sums: Sums, row: Transition) -> Transition:
-    """A cliff; or a spike at its highest, if the series rose before it, for less long than the fall takes."""
-    if row.kind != "cliff":
-        return row
-    first = max(float(sums.at[0]), float(sums.at[1] - sums.at[0]), row.step / constants.RECOVERY_REACH)
-    edges = np.exp(np.arange(np.log(first), np.log(max(row.step, first * 1.01)), constants.RECOVERY_SPACING))
-    means = sums.over(edges[:-1], edges[1:])
-    some = means.count > 0
-    at, mean, sd = means.at[some], means.mean[some], means.lasting_sd(sums.noise)[some]
-    if len(mean) < 3:
-        return row
-    doubt = constants.RECOVERY_SDS * sd
-    top = int((mean - doubt).argmax())
-    bottom = int((mean + doubt)[: top + 1].argmin())
-    rose = mean[top] - mean[bottom]
-    if rose < max(constants.RECOVERY * row.strength, doubt[top] + doubt[bottom]):
-        return row
-    half = at[bottom + int(np.argmax(mean[bottom : top + 1] >= mean[bottom] + rose / 2))]
-    if row.step - half > constants.RECOVERY_WIDTHS * row.width:
-        return row
-    low, high = float(edges[:-1][some][top]), float(edges[1:][some][top])
-    return replace(row, step=float(at[top]), low=low, high=high, kind="spike", direction="rise", strength=float(rose))
 
 
 def _elsewhere(rows: Sequence[Transition], places: Sequence[Transition]) -> list[Transition]:

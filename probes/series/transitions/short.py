@@ -189,11 +189,15 @@ def _profile(fits: Fits, record: Series, test: ChangeTest, courses: np.ndarray) 
 
 
 def _courses(kind: str, places: np.ndarray, widths: np.ndarray, at: Series) -> np.ndarray:
-    """Courses [values, places, widths, axes, powers] whose middle is at these places, among the values."""
+    """Courses [values, places, widths, axes, powers] whose middle is at these places, among the values.
+
+    The axes of a bump are its skews: how much wider one flank is than the other.
+    """
     number = np.arange(len(at), dtype=np.float64)
     away = (number[:, None, None] - places[:, None]) / widths
     if kind == "bump":
-        return np.exp(-0.5 * away**2)[..., None, None]
+        away, skew = away[..., None], np.array(short_constants.BUMP_SKEWS)
+        return np.exp(-0.5 * np.where(away > 0, away / skew, away * skew) ** 2)[..., None]
     middle = np.interp(places, number, at)
     spacing = np.interp(places, number, np.gradient(at))
     in_time = (at[:, None, None] - middle[:, None]) / (widths * spacing[:, None])

@@ -16,9 +16,10 @@ even values are found instead of 1.0, and wide dips are taken for drift."""
 SAME_AXIS = 0.05
 """Two time axes that never differ by more are one. Judgement."""
 
-DECAY_RATIO, FASTEST_DECAY, SLOWEST_DECAY = 2.3, 5e-6, 0.7
+DECAY_RATIO, FASTEST_DECAY, SLOWEST_DECAY = 2.3, 1e-18, 0.7
 """Time constants of the decays of a baseline, as shares of the record, and their ratio; none is shorter than the first
-gap. Geometry: a factor 2.3 apart they stand for any mixture to within a percent."""
+gap. Geometry: a factor 2.3 apart they stand for any mixture to within a percent. (With 5e-6 as the shortest, a loss
+that falls smoothly over seven decades of log-spaced steps raised an alarm in five of six.)"""
 
 SAME_DIRECTION = 1e-7
 """Length of what sets a column apart from others, all of length 1, below which it is rounding. Geometry: decays and
@@ -57,6 +58,10 @@ log-spaced values with rho .8 on a smooth drift, .05 were below .01."""
 BUMP_EDGE = 3
 """Least number of values before the middle of a bump. Tuned: on the steep beginning of a curve a bump at its second
 value makes up for what the baseline misses."""
+
+BUMP_SKEWS = (1.0, 1.25, 1.6, 1 / 1.25, 1 / 1.6)
+"""Roots of the widths of the later flank of a dip over the earlier, when it is located. Tuned: with 1 alone, intervals
+held the bottom of few dips that come back more slowly than they set out."""
 
 SHARP, SHAPE_EDGE, VALUES_PER_WIDTH, WIDTH_RATIO = 0.15, 1.5, 12, 1.6
 """Width, in values, of a step between two of them; the least number of values before its middle; the widest, as a share

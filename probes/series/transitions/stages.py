@@ -27,6 +27,7 @@ from jaxtyping import Float64
 from probes.series.transitions import constants
 from probes.series.transitions.blocks import Sums
 from probes.series.transitions.log_fit import LogFit, fit_in_log_time
+from probes.series.transitions.recoveries import ends_deeper, spike_if_it_recovers
 from probes.series.transitions.transition import Transition
 
 Centres = Float64[np.ndarray, " centres"]
@@ -82,9 +83,11 @@ def located_stages(sums: Sums, humps: list[Hump], masked: list[tuple[float, floa
         height = min(fit.height, _fall(sums, fit))
         if height < constants.SMALLEST_STAGE:
             continue
-        kind, direction = ("spike", "rise") if _comes_back(sums, hump, height) else ("stage", "fall")
         low, step, high = (float(np.exp(x)) for x in (fit.low, fit.x, fit.high))
-        rows.append(Transition(step, low, high, kind, direction, height, hump.p_value, step * fit.width))
+        stage = Transition(step, low, high, "stage", "fall", height, hump.p_value, step * fit.width)
+        if _comes_back(sums, hump, stage):
+            stage = replace(stage, kind="spike", direction="rise")
+        rows.append(spike_if_it_recovers(sums, stage) if stage.kind == "stage" else stage)
     return rows
 
 
@@ -95,18 +98,15 @@ def _fall(sums: Sums, fit: LogFit) -> float:
     return float(means.mean[0] - means.mean[1]) if means.count.all() else np.inf
 
 
-def _comes_back(sums: Sums, hump: Hump, height: float) -> bool:
-    """Whether the series rose before the hump, and the hump leads no lower than it was before it rose."""
-    if hump.valley_descent >= 0:
+def _comes_back(sums: Sums, hump: Hump, stage: Transition) -> bool:
+    """Whether the series rose shortly before the hump, surely or not, and leads no lower than it was before it rose."""
+    if hump.valley_descent >= 0 or hump.x - hump.valley > np.log(constants.RECOVERY_RATIO):
         return False
     w = hump.width
     edges = np.arange(hump.valley - 3 * w, hump.x - w / 2, w / 2)
     before = sums.over(np.exp(edges), np.exp(edges + w / 2))
-    after = sums.over(np.exp(np.array([hump.x + w])), np.exp(np.array([hump.x + 2 * w])))
-    if after.count[0] == 0 or not (before.count > 0).any():
-        return False
-    lowest = before.mean[before.count > 0].min()
-    return bool(lowest - after.mean[0] < constants.STAYS_DOWN * height)
+    some = before.count > 0
+    return bool(some.any()) and not ends_deeper(sums, stage, float(before.mean[some].min()))
 
 
 def log_slopes(sums: Sums, width: float) -> LogSlopes:
