@@ -8,7 +8,8 @@ tables. One line per seed:
               tokens), or half, three quarters and 99 % (test accuracy: a tenth of it comes with the training loss)
     event     the event in the weights whose stretch overlaps that from first to last, the nearest to it; of several
               inside, that of most probes
-    heads     that take part in it, in its order; ranked: by `rank_heads` over its stretch
+    heads     that take part in it, in its order; ranked: by `rank_heads` over its stretch; furthest: by how far their
+              QK stable rank went there, as `find_events` tells it
     matching  heads whose prefix-matching score, as the run itself logged it, ends above .3, the highest first. It is
               the run's own word, not an independent judge. Modular addition has no such score
 """
@@ -85,14 +86,14 @@ def group(folder: Path, tables: Path, kind: str) -> None:
         said += f"{row['circuit']}.{row['probe']}; heads {' '.join(row['members'])}; ranked "
         heads = probes.rank_heads(table.loc[table["circuit"].isin(["ov", "qk"])], (row["low"], row["high"]))
         names = [f"{layer}.{head}" for layer, head in zip(heads["layer"], heads["head"], strict=True)]
+        furthest = events.attrs["furthest"]
+        going = furthest.loc[furthest["event"] == row.name, "name"].tolist()
+        said += f"{' '.join(names)}; furthest {' '.join(going)}"
         who = matching(run.metrics)
         if who:
-            first = [
-                by for by, order in (("heads", row["members"]), ("ranked", names)) if set(order[: len(who)]) == set(who)
-            ]
-            said += f"{' '.join(names)}; matching {' '.join(who)}: first in {' and '.join(first) or 'neither'}"
-        else:
-            said += " ".join(names)
+            orders = {"heads": row["members"], "ranked": names, "furthest": going}
+            first = [by for by, order in orders.items() if set(order[: len(who)]) == set(who)]
+            said += f"; matching {' '.join(who)}: first in {' and '.join(first) or 'none'}"
         print(said)
     for note in events.attrs["notes"]:
         if "not reported" in note:

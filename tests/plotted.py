@@ -55,6 +55,7 @@ def events_of(*events: dict, searched: dict | None = None, not_searched: dict | 
     table.attrs["findings"] = pd.DataFrame(findings, columns=names)
     names = ["event", "run", "circuit", "probe", "component", "tower", "layer", "head", "name", "takes_part"]
     table.attrs["members"] = pd.DataFrame(members, columns=names)
+    table.attrs["furthest"] = pd.DataFrame(columns=["event", "run", "tower", "name", "way"])
     table.attrs["searched"] = searched if searched is not None else {"ov.effective_rank": [(1.0, 1000.0)]}
     table.attrs["not_searched"] = not_searched or {}
     table.attrs["tests"] = {

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import probes
+from probes.events.answer import answer
 from probes.events.findings import NO_CALIBRATION, Finding, _with_q_values, adjusted
 from probes.events.noise import measure_noise
 from probes.events.panels import read_panels
@@ -138,6 +139,26 @@ def test_matrices_that_are_no_heads_are_one_panel_by_their_names():
     assert any("matrix position_embed is left out (rank 3)" in note for note in events.attrs["notes"])
     ranked = probes.rank_heads(table, (row["low"], row["high"]))
     assert set(ranked["matrix"]) == {"embed", "mlp_in.1", "mlp_in.2"}
+
+
+def test_the_heads_whose_qk_stable_rank_goes_furthest_are_told_with_the_event():
+    planted = burst()
+    events = probes.find_events(planted.table)
+    assert events.attrs["furthest"].empty  # it was not measured
+    assert "stable rank" not in answer(events)
+    steps = planted.table["step"].to_numpy(dtype=float)
+    head = planted.table["layer"].astype(str) + "." + planted.table["head"].astype(str)
+    far = (
+        0.9 * (head == "1.2") + 0.6 * (head == "3.0") + 1e-3 * (1 + planted.table["layer"] * 6 + planted.table["head"])
+    )
+    value = np.exp(far / (1 + np.exp(-np.clip(np.log(steps / planted.step) / 0.02, -50, 50))))
+    telling = planted.table.assign(circuit="qk", probe="stable_rank", value=value)
+    events = probes.find_events(pd.concat([planted.table, telling], ignore_index=True))
+    number = int(np.abs(np.log(events["step"] / planted.step)).argmin())
+    furthest = events.attrs["furthest"].loc[events.attrs["furthest"]["event"] == number]
+    assert furthest["name"].tolist()[:2] == ["1.2", "3.0"]
+    assert len(furthest) == 24
+    assert "The QK stable rank goes furthest in 1.2 (x 2" in answer(events)
 
 
 def test_many_panels_cost_power_and_are_counted():

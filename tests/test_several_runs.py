@@ -165,6 +165,33 @@ def test_ranks_the_heads_that_moved_first():
         probes.rank_heads(run_with("a", [], 0), (100, 500), circuit="qk")
 
 
+def test_the_way_down_and_up_again_counts_as_change():
+    table = run_with("a", [], 0)
+    step = table["step"].to_numpy(dtype=float)
+    dips = (table["layer"] == 0) & (table["head"] == 1)
+    gone = np.exp(-(((step - 1500) / 60) ** 2))
+    table = table.assign(value=np.where(dips, 1 - 0.8 * gone, 1 + step / step.max()))  # the others drift
+    ranked = probes.rank_heads(table, (1300, 1700))
+    assert (ranked["layer"][0], ranked["head"][0]) == (0, 1)
+    assert ranked["share"][0] > 0.95  # of its way down and up, although it is back where it was
+    np.testing.assert_allclose(ranked["share"][1:], 400 / (step.max() - step.min()), rtol=0.15)
+
+
+def test_ranks_by_the_way_itself_where_heads_differ_in_how_far_they_go():
+    table = run_with("a", [], 0, probe="stable_rank")
+    step, head = table["step"].to_numpy(dtype=float), table["layer"] * 4 + table["head"]
+    far = np.where(head == 2, 1.0, np.where(head == 5, 0.2, 0.0))  # of 5 all its way lies in the window, of 2 half
+    earlier = np.where(head == 2, 1.0, 0.0) / (1 + np.exp(-(step - 600) / 20))
+    table = table.assign(value=np.exp(far / (1 + np.exp(-(step - 1500) / 20)) + earlier + 1e-9 * step))
+    by_share, by_way = (probes.rank_heads(table, (1300, 1700), by=by) for by in ("share", "way"))
+    assert [tuple(one) for one in by_share[["layer", "head"]].to_numpy()[:2]] == [(1, 1), (0, 2)]
+    assert [tuple(one) for one in by_way[["layer", "head"]].to_numpy()[:2]] == [(0, 2), (1, 1)]
+    np.testing.assert_allclose(by_way["way"][:2], [1.0, 0.2], rtol=1e-3)
+    np.testing.assert_allclose(by_way["share"][:2], [0.5, 1.0], rtol=1e-3)
+    with pytest.raises(ValueError, match="by is 'rank': 'share' or 'way'"):
+        probes.rank_heads(table, (1300, 1700), by="rank")
+
+
 def test_lead_by_hand():
     found = probes.lead_lag([100, 200, 400], [110, 220, 440])
     assert found.lead == pytest.approx(np.log(1.1))

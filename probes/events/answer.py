@@ -113,7 +113,14 @@ def _sentence(number: Any, row: dict[Any, Any], attrs: dict) -> str:
     own, also = weights.loc[~is_shared], weights.loc[is_shared]
     said += f" {_seen(own, 'Seen by')}" if len(own) else ""
     said += f" {_seen(also, 'There the controls change too')}" if len(also) else ""
-    return said + _order(findings)
+    return said + _furthest(number, attrs) + _order(findings)
+
+
+def _furthest(number: Any, attrs: dict) -> str:
+    """The heads whose QK stable rank went furthest, with the factor that it went by, up and down together."""
+    heads = attrs["furthest"].loc[attrs["furthest"]["event"] == number].head(_MOST_OTHERS)
+    named = [f"{name} (x {np.exp(way):.2g})" for name, way in zip(heads["name"], heads["way"], strict=True) if way > 0]
+    return f" The QK stable rank goes furthest in {', '.join(named)}." if named else ""
 
 
 def _seen(weights: pd.DataFrame, how: str) -> str:

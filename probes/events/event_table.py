@@ -2,15 +2,18 @@
 
 findings      every finding of every event: which panel or metric, where, how strong, how sure
 members       every head of every finding in the weights, with its own evidence
+furthest      the heads by how far their QK stable rank went in each event
 searched, not_searched, notes   where could be looked, what could not and why, what was left out
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from probes.events.findings import Finding
+from probes.events.panels import Panel
+from probes.events.ranking import ways
 
 COLUMNS = {
     "run": "str",
@@ -31,6 +34,9 @@ COLUMNS = {
     "shared_with_controls": "boolean",
     "headline": "bool",
 }
+
+TELLING = "qk.stable_rank"
+"""The panel in which heads that begin to match prefixes go furthest; `rank_heads` says how often they did."""
 
 _TO_DRAW = (
     "<p>To draw it: <code>probes.plot.events(events)</code>; as a page with all that it rests on: "
@@ -89,6 +95,7 @@ class Search:
     not_searched: dict[str, str]
     notes: list[str]
     panels: int
+    telling: tuple[Panel, ...] = ()  # those called TELLING, one for each tower
 
 
 def as_event_table(
@@ -99,6 +106,7 @@ def as_event_table(
     several = len(searches) > 1
     table.attrs["findings"] = _findings(events)
     table.attrs["members"] = _members(events)
+    table.attrs["furthest"] = _furthest(events, {s.run: s.telling for s in searches})
     table.attrs["searched"] = _named({s.run: s.searched for s in searches}, several)
     table.attrs["not_searched"] = _named({s.run: s.not_searched for s in searches}, several)
     table.attrs["notes"] = notes + [f"{s.run}: {note}" if several else note for s in searches for note in s.notes]
@@ -171,6 +179,20 @@ def _members(events: Sequence[Event]) -> pd.DataFrame:
     ]
     columns = ["event", "run", "circuit", "probe", "component", "tower", "name", "layer", "head"]
     return pd.DataFrame(rows, columns=[*columns, "statistic", "change", "p_value", "q_value", "takes_part"])
+
+
+def _furthest(events: Sequence[Event], telling: Mapping[str, Sequence[Panel]]) -> pd.DataFrame:
+    """Every head in every event of the weights, by how far its QK stable rank went there."""
+    rows = [
+        {"event": number, "run": event.named_after.run, "tower": panel.tower, "name": head.name, "way": float(way)}
+        for number, event in enumerate(events)
+        if event.named_after.circuit is not None
+        for panel in telling.get(event.named_after.run, ())
+        if (panel.stage, panel.tower) == (event.named_after.stage, event.named_after.tower)
+        for head, way in zip(panel.heads, ways(panel, event.named_after.low, event.named_after.high), strict=True)
+    ]
+    found = pd.DataFrame(rows, columns=["event", "run", "tower", "name", "way"])
+    return found.sort_values(["event", "way"], ascending=[True, False], ignore_index=True)
 
 
 def _findings(events: Sequence[Event]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from probes.events.controls import Tables, as_tables, compared, is_shared, schedule_steps
-from probes.events.event_table import Event, Search, as_event_table
+from probes.events.event_table import TELLING, Event, Search, as_event_table
 from probes.events.findings import Finding, at_once, in_metrics, in_weights
 from probes.events.panels import Panel, head_called, read_panels
 
@@ -65,6 +65,9 @@ def find_events(
     attrs["members"]     every head of every finding in the weights, taking part or not: circuit, probe, component,
                          tower, name, layer, head; statistic (how many times faster than usual), change (of ln(value)
                          where that was taken), p_value, q_value, takes_part
+    attrs["furthest"]    of every event in the weights, all heads by how far their QK stable rank went between low and
+                         high (the sum of |changes| of its ln), where that was measured: where attention-only models
+                         begin to copy, those that match prefixes come first (see `rank_heads`)
     attrs["searched"]    by panel and metric, the stretches of steps that could be looked at; attrs["not_searched"] what
                          could not, with the reason; attrs["notes"] what was left out; attrs["tests"] by run the number
                          of panels and metrics, attrs["panels"] of panels; attrs["controls"] their names
@@ -109,7 +112,8 @@ def _search(run: str, table: pd.DataFrame, metrics: pd.DataFrame | None, alpha: 
         if one.q_value <= alpha and one.kind == "intervention"
     ]
     found = [one for one in found if one.q_value <= alpha and one.kind not in ("settled", "intervention")]
-    return Search(run, _joined(found), where, refused, notes, len(panels))
+    telling = tuple(panel for panel in panels if f"{panel.circuit}.{panel.probe}" == TELLING)
+    return Search(run, _joined(found), where, refused, notes, len(panels), telling)
 
 
 def _left_out(panels: Sequence[Panel]) -> list[str]:

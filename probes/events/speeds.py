@@ -45,7 +45,7 @@ class Judged:
         """Counted; where at most ten of the maxima are as large, from a Gumbel law with their mean and spread."""
         maxima = self.maxima
         counted = (1 + int((maxima >= score).sum())) / (1 + len(maxima))
-        if counted > 10 / (1 + len(maxima)):
+        if counted > 10 / (1 + len(maxima)) or maxima.std() == 0:  # all alike: a panel without any noise
             return counted
         scale = float(maxima.std(ddof=1)) * np.sqrt(6) / np.pi
         return float(-np.expm1(-np.exp(-(score - maxima.mean()) / scale - np.euler_gamma)))
