@@ -1,8 +1,8 @@
 """How often find_transitions is right: false alarms, recall, coverage, power and p-values, beside five peers.
 
-Draws some seven thousand series of which the truth is known (see `cells`), runs the detector and its peers on them,
-and judges what is promised of it. Ten minutes on two quiet cores at size quick, seventeen at size paper, that of the committed numbers; what was run is kept in the folder
-of runs and not run again for the same release of the detector. Expect: false alarms at the nominal rate on short and on
+Draws some eight thousand series of which the truth is known (see `cells`), runs the detector and its peers on them,
+and judges what is promised of it. Half an hour on two quiet cores at size paper, that of the committed numbers; what was
+run is kept in the folder of runs and not run again for the same release of the detector. Expect: false alarms at the nominal rate on short and on
 autocorrelated records, most visible transitions found, and peers behind at the same false-alarm rate.
 """
 
