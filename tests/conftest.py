@@ -15,7 +15,7 @@ settings.load_profile("project")
 torch.set_num_threads(1)
 
 
-FEW_SEEDS = 4
+FEW_SEEDS = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -35,7 +35,7 @@ def test_a_changed_input_is_read_right_or_refused_by_name(form, fuzzer, seeds):
     if form in OF_WEIGHTS:
         tracemalloc.start()
     try:
-        count = FORMS[form].weight * seeds
+        count = FORMS[form].weight * max(seeds, 4)
         refused = sum(not fuzzer.try_one(form, number) for number in range(count))
     finally:
         tracemalloc.stop()

@@ -6,7 +6,7 @@ mean times of the runs that grok.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import pandas as pd
@@ -85,7 +85,7 @@ def sighted(what: str, find: Callable[[Seen], Number]) -> Callable[[Seen], Measu
     """Whether something is seen near the transition (1), and where: find gives its step as a ratio, NaN if none."""
 
     def measure(evidence: Seen) -> Measured:
-        number = find(evidence)
+        number = cache(find(evidence))
         where = "; ".join(f"{name} {seen(each(number, group))}" for name, group in evidence.studies.items())
         return evidence.against(f"{what}: {where}", lambda s: float(np.isfinite(number(s))), evidence.controls)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import pandas as pd
@@ -95,7 +95,7 @@ def sighted(what: str, find: Callable[[Seen], Number]) -> Callable[[Seen], Measu
     """Whether something is seen near emergence (1), and where: find gives its step as a ratio, NaN if there is none."""
 
     def measure(evidence: Seen) -> Measured:
-        number = find(evidence)
+        number = cache(find(evidence))
         where = "; ".join(f"{layers(d)} {seen(each(number, group))}" for d, group in evidence.studies.items())
         return evidence.measured(f"{what}: {where}", lambda s: float(np.isfinite(number(s))))
 

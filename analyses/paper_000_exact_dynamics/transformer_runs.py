@@ -59,7 +59,7 @@ TOY_MODULAR = ModularAdditionConfig(
 def attention_only_runs(size: str, runs: Path = RUNS, *, fresh: bool = False) -> dict[int, list[Run]]:
     """By depth: one run per seed, the first ones or the fresh ones. Deep models first: they take longest."""
     base, steps, schedule = {
-        "toy": (TOY_ATTENTION, 500, _schedule(500, 15, 20)),
+        "toy": (TOY_ATTENTION, 300, _schedule(300, 10, 20)),
         "quick": (attention_presets.QUICK, 5000, _schedule(5000, 40, 50)),
         "paper": (attention_presets.QUICK, 10000, _schedule(10000, 40, 50)),
     }[size]
@@ -108,7 +108,7 @@ def _listed(seeds: Sequence[int | None]) -> str:
 def modular_addition_runs(size: str, runs: Path = RUNS, *, fresh: bool = False) -> dict[str, list[Run]]:
     """Runs that grok, and those with random labels and with weight decay 0: by kind, one run per seed."""
     base, steps, schedule = {
-        "toy": (TOY_MODULAR, 500, _schedule(500, 20, 20)),
+        "toy": (TOY_MODULAR, 300, _schedule(300, 10, 20)),
         "quick": (modular_presets.QUICK, 5000, _schedule(5000, 60, 100)),
         "paper": (modular_presets.PAPER, 8000, _schedule(8000, 60, 200)),
     }[size]

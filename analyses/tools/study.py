@@ -29,7 +29,7 @@ PROBES = (
 Curve = tuple[np.ndarray, np.ndarray]  # steps and values
 
 
-@dataclass
+@dataclass(eq=False)
 class Study:
     """One run. horizons are the multiples of the anchor that are taken as the end of training, besides its end.
 

@@ -41,6 +41,8 @@ class Form:
     check: Callable[[Path, Any], None] = lambda folder, found: None
     weight: int = 4
     """How often its turn comes; slow ones less often."""
+    seconds: float = 2.0
+    """Of CPU that one input may take; the files have a few kB."""
 
 
 def one(name: str, content: Callable[[], bytes], *changes: change.Change, **more: Any) -> Form:
@@ -268,6 +270,7 @@ FORMS: dict[str, Form] = {
         resumed_monitor,
         truth.known_losses,
         weight=1,
+        seconds=6.0,  # it trains for 250 steps: 1 s, and 2.3 under the type checks of the tests on a slow machine
     ),
     "a run that is watched": Form(
         corpus.run_directory, any_of("", change.lines_changed, change.csv_changed, change.bytes_changed), watched
