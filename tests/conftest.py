@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=FEW_SEEDS,
         help=f"series of each kind in tests of how often something is right: {FEW_SEEDS} by default, 200 for a release",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would all that the tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 WHOLLY_SLOW = ("test_callback_settings.py", "test_huggingface.py", "test_lightning.py", "test_sharded.py")
