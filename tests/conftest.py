@@ -1,3 +1,4 @@
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from checkpoints import layout
 from tests.browser import chromium  # noqa: F401 (a fixture, for all tests of pages)
@@ -13,6 +15,10 @@ from tests.browser import chromium  # noqa: F401 (a fixture, for all tests of pa
 # Reproducible property tests, without a time limit per example: the machines that run them are noisy.
 settings.register_profile("project", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("project")
+
+# One thread in every process, this one and those that tests start: small matrices on busy cores wait for each other.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+threadpool_limits(limits=1)
 torch.set_num_threads(1)
 
 
