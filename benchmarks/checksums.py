@@ -13,7 +13,7 @@ import torch
 import probes
 from checkpoints import Run, open_run
 from checkpoints.files.zip_archive import ZipArchive
-from probes.measuring.checkpoint import one_thread
+from probes.threads import one_thread
 
 
 def saved(path: Path, count: int, layers: int, width: int, heads: int) -> Run:

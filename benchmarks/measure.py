@@ -17,8 +17,8 @@ from benchmarks.clock import beside_the_first, best_of_turns
 from checkpoints import Heads, Run, open_run
 from checkpoints.audit import audit
 from probes.circuits import ov, qk
-from probes.measuring.checkpoint import one_thread
 from probes.measuring.engines import Processes
+from probes.threads import one_thread
 
 
 def synthetic(path: Path, count: int, layers: int = 12, width: int = 768, heads: int = 12) -> Run:

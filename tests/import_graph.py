@@ -20,6 +20,7 @@ PACKAGES = {
 """What each package may import besides itself."""
 
 ROOMS = (
+    "threads",
     "matrices",
     "series",
     "circuits",

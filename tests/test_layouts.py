@@ -5,6 +5,8 @@ import pytest
 from tests.layouts.layout import Judged, judge
 from tests.layouts.table import LAYOUTS, PAGE, page
 
+pytestmark = pytest.mark.xdist_group("layouts")  # one worker writes and measures them
+
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory) -> list[Judged]:

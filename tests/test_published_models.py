@@ -23,6 +23,8 @@ from analyses.tools.verdicts import CANNOT, HOLDS
 from tests.hub_server import HubServer, serving
 from tests.published_model import torch_saved
 
+pytestmark = pytest.mark.xdist_group("published-models")  # one worker serves and opens them
+
 SIZES = {"d_model": 80, "d_head": 30, "n_heads": 2, "n_ctx": 16, "d_vocab": 30}
 TOKENS = [0, *(int(x * 1e9) for x in (0.7, 1.2, 1.5, 1.9, 4, 22))]
 GROWN = 2.4e9  # tokens at which the planted weights are halfway; attention is sharp a little before

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from probes import Factored
-from probes.measuring.checkpoint import one_thread
 from probes.measuring.layer_heads import LayerHeads
 from probes.monitor.slot_heads import SlotHeads
+from probes.threads import one_thread
 
 
 def layouts() -> dict[str, list[Factored]]:

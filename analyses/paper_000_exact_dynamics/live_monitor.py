@@ -38,7 +38,7 @@ from models.training import Experiment
 
 LINEAR = LinearICLConfig(context=128, learning_rate=0.01)  # slow enough for the first t* to come after 300 steps
 SEEDS = {"toy": (1, 1, 1, 1, 1), "quick": (5, 3, 3, 3, 2), "paper": (10, 6, 6, 5, 5)}  # of each kind
-STEPS = {"toy": (1500, 300, 300), "quick": (16000, 2500, 3500), "paper": (16000, 2500, 5000)}
+STEPS = {"toy": (1000, 150, 150), "quick": (16000, 2500, 3500), "paper": (16000, 2500, 5000)}
 """Of the linear head, attention-only models and modular addition."""
 DEFAULT = 0.01
 ANNOUNCED = "#d1603d"

@@ -14,6 +14,7 @@ from probes.events.controls import Tables, as_tables, compared, is_shared, sched
 from probes.events.event_table import TELLING, Event, Search, as_event_table
 from probes.events.findings import Finding, at_once, in_metrics, in_weights
 from probes.events.panels import Panel, head_called, read_panels
+from probes.threads import one_thread
 
 Metrics = pd.DataFrame | Mapping[str, pd.DataFrame]
 
@@ -79,7 +80,8 @@ def find_events(
     if both:
         raise ValueError(f"{', '.join(both)}: a run and a control have one name. Give each its own: table.assign(run=)")
     logged = _by_run(metrics, [*runs, *others], first=next(iter(runs)))
-    searches = {name: _search(name, one, logged.get(name), alpha) for name, one in {**runs, **others}.items()}
+    with one_thread():
+        searches = {name: _search(name, one, logged.get(name), alpha) for name, one in {**runs, **others}.items()}
     notes: list[str] = []
     found = {name: searches[name].events for name in runs}
     schedule, said = schedule_steps(

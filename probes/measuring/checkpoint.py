@@ -7,14 +7,10 @@ thread, so that the numbers are the same to the last bit wherever and beside how
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
-import torch
-from threadpoolctl import ThreadpoolController
 
 from checkpoints import Checkpoint
 from checkpoints.heads.layout import Layer
@@ -26,6 +22,7 @@ from probes.measuring.catalogue import Probe, ProbeValues
 from probes.measuring.layer_heads import LayerHeads
 from probes.measuring.plan import CheckpointTask, Place, Plan
 from probes.measuring.rows import CheckpointValues
+from probes.threads import one_thread
 
 LayerCircuits = dict[tuple[Place, ...], LayerHeads]
 """The circuits of a batch of layers, those of one shape together: what is done to small matrices is done to many."""
@@ -80,27 +77,6 @@ class GramCache:
 
 
 _CACHE = GramCache()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Arithmetic on one thread: the same bits everywhere, and no fight with other processes over the cores."""
-    threads = torch.get_num_threads()
-    if threads == 1 and all(library.num_threads == 1 for library in _pools().lib_controllers):
-        yield  # asking costs a tenth of setting
-        return
-    torch.set_num_threads(1)
-    try:
-        with _pools().limit(limits=1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@cache
-def _pools() -> ThreadpoolController:
-    """The libraries with threads of their own; finding them takes longer than measuring a small layer."""
-    return ThreadpoolController()
 
 
 UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, MemoryError)

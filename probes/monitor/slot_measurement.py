@@ -19,12 +19,13 @@ from checkpoints.heads.layout import Layer
 from probes.circuits import BuiltCircuit, FromDescription, Matrix, read_layer
 from probes.matrices.factored import Factored, factors
 from probes.measuring.catalogue import PROBES, Probe
-from probes.measuring.checkpoint import UNREADABLE, LayerCircuits, by_shape, numbers_of, one_thread
+from probes.measuring.checkpoint import UNREADABLE, LayerCircuits, by_shape, numbers_of
 from probes.measuring.plan import Place, Plan
 from probes.measuring.rows import CheckpointValues
 from probes.monitor.slot_heads import SlotHeads
 from probes.monitor.spectral_numbers import Formula, formulas_of, spectral_numbers
 from probes.monitor.weight_slots import WeightSlots
+from probes.threads import one_thread
 
 PREVIOUS = "@previous"
 NO_PREVIOUS = "no measurement before this one"

@@ -61,6 +61,7 @@ from probes.series.transitions.constants import FEWEST, SHORTEST, SMALLEST_DROP
 from probes.series.transitions.find import without_spikes
 from probes.series.transitions.short import search_values
 from probes.series.transitions.transition import Transition
+from probes.threads import one_thread
 
 Merged = Float64[np.ndarray, " merged"]
 
@@ -237,7 +238,8 @@ class Detector:
             return []
         share = share_of_alpha(self._looks)
         earliest = _BEFORE * steps[0] if steps[0] > self.record.steps[0] else 0.0
-        found = self._search(values if is_short else calm, steps, self.alpha * share, is_short)
+        with one_thread():  # beside training, which uses all cores
+            found = self._search(values if is_short else calm, steps, self.alpha * share, is_short)
         of_range = (high - low) / (self._highest - self._lowest)
         rows = [
             replace(row, strength=row.strength * of_range, p_value=min(1.0, row.p_value / share))

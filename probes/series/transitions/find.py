@@ -19,6 +19,7 @@ from probes.series.transitions.searched_values import searched_by_values
 from probes.series.transitions.settling import find_settling
 from probes.series.transitions.tails import with_tails
 from probes.series.transitions.transition import Transition, transitions_table
+from probes.threads import one_thread
 
 Series = Float64[np.ndarray, " n"]
 
@@ -79,13 +80,14 @@ def find_transitions(
     calm = without_spikes(series)
     if calm.max() == calm.min():  # constant: any change would have been seen
         return _answer([], [(float(at[0]), float(at[-1]))])
-    sums = scaled_sums(calm, at)
-    if len(series) <= short_constants.SHORT:
-        rows, rest = search_short(series, at, sums, alpha, autocorrelation)
-        searched = searched_by_values(at, rest, (1 - short_constants.STAGE_SHARE) * alpha, autocorrelation)
-    else:
-        rows = search_long(calm, at, sums, alpha)
-        searched = searched_by_blocks(sums, alpha / (2 * constants.TESTS))
+    with one_thread():
+        sums = scaled_sums(calm, at)
+        if len(series) <= short_constants.SHORT:
+            rows, rest = search_short(series, at, sums, alpha, autocorrelation)
+            searched = searched_by_values(at, rest, (1 - short_constants.STAGE_SHARE) * alpha, autocorrelation)
+        else:
+            rows = search_long(calm, at, sums, alpha)
+            searched = searched_by_blocks(sums, alpha / (2 * constants.TESTS))
     warn_if_little(searched, at, stacklevel=3)
     last = max(rows, key=lambda row: row.step, default=None)
     settled = find_settling(sums, last) if last and last.kind in ("cliff", "dip") else None
