@@ -168,6 +168,17 @@ def test_steps_that_span_eighteen_decades_are_searched():
     assert others <= 1  # seed 1 has a second one, with p = .0014: the only one of 312
 
 
+@pytest.mark.parametrize(("height", "seed"), [(12, 8), (14, 1)])
+def test_two_wild_values_side_by_side_hide_no_slow_fall(height, seed):
+    steps, noise = np.arange(1, 201) * 500.0, 0.03 * np.random.default_rng(seed).standard_normal(200)
+    values = logistic(np.log(steps), np.log(62_000), 0.095) - 0.34 * np.log(steps) + noise
+    values[[95, 96]] += 0.03 * height
+    values[186] -= 0.3
+    found = cliffs_in(values, steps)
+    assert list(found["kind"]) == ["cliff"]
+    assert 58_000 < found["step"].iloc[0] < 66_000
+
+
 def log_spaced(n, last=1e5):
     return np.unique(np.round(np.geomspace(1, last, n)))
 

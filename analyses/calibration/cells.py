@@ -101,7 +101,7 @@ def cells(size: str = "quick", seeds: str = "judging") -> list[Cell]:
     found += [_fewer(n, spacing, point) for n in (20, 40, 80, 160, 320, 1000) for spacing in ("uniform", "log-spaced")]
     found += [_proportional(n, spacing, level) for n in PROPORTIONAL for spacing in ("uniform", "log-spaced")]
     if size == "toy":  # a few cells of every part
-        kept = [cell for cell in found if cell.part not in ("quiet", "truth")][::12]
+        kept = [cell for cell in found if cell.part not in ("quiet", "truth")][::9]
         found = kept + [cell for cell in found if cell.name in ("quiet/log50/uncorrelated", "truth/log50/uncorrelated")]
     return [*found, _sgd(sgd, seeds, 600 if size == "toy" else 4000)]
 

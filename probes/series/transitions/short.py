@@ -98,7 +98,12 @@ def _search(fits: Fits, whole: Series, alpha: float, hidden: int) -> ShortSearch
 
 def _is_within(test: ChangeTest, value: Any) -> Any:
     """Whether values of these numbers are part of a change."""
-    return abs(value - test.shape.place) <= short_constants.EXTENT[0] + short_constants.EXTENT[1] * test.shape.width
+    return abs(value - test.shape.place) <= _extent(test)
+
+
+def _extent(test: ChangeTest) -> float:
+    """How many values to either side of its place are part of a change."""
+    return short_constants.EXTENT[0] + short_constants.EXTENT[1] * test.shape.width
 
 
 def _distinct(rows: list[Transition]) -> list[Transition]:
@@ -131,12 +136,30 @@ def _again(fits: Fits, found: list[ChangeTest], record: Series, alpha: float) ->
         tests = [change_test(_beside(fits, [other for other in found if other is not one]), record) for one in found]
         worst = max(range(len(tests)), key=lambda k: tests[k].p_value)
         if tests[worst].p_value < alpha:
-            same = [abs(a.shape.place - b.shape.place) < 1 + a.shape.width for a, b in zip(tests, found, strict=True)]
-            tests = [replace(a, p_value=max(a.p_value, b.p_value)) for a, b in zip(tests, found, strict=True)]
-            return [new if is_same else old for new, old, is_same in zip(tests, found, same, strict=True)]
+            return [one for one in _settled(fits, found, tests, record) if one.p_value < alpha]
         found = [one for k, one in enumerate(found) if k != worst]
     test = change_test(fits, record)
-    return [test] if test.p_value < alpha else []
+    if test.p_value >= alpha:
+        return []
+    is_wild = test.shape.kind == "bump" and found[0].shape.kind == "step"  # two wild values, not needed beside a step
+    return found if is_wild else [test]
+
+
+def _settled(fits: Fits, found: list[ChangeTest], tests: list[ChangeTest], record: Series) -> list[ChangeTest]:
+    """Each where it is best beside the others, one after the other, the surest of the tests first."""
+    now = [replace(one, p_value=max(one.p_value, test.p_value)) for one, test in zip(found, tests, strict=True)]
+    for turn, k in enumerate(sorted(range(len(found)), key=lambda k: tests[k].p_value)):
+        others = [one for i, one in enumerate(now) if i != k]
+        best = tests[k] if turn == 0 else change_test(_beside(fits, others), record)
+        if _is_same(best, found[k]):
+            now[k] = replace(best, p_value=max(best.p_value, now[k].p_value))
+    return now
+
+
+def _is_same(one: ChangeTest, other: ChangeTest) -> bool:
+    """Whether two tests found one change."""
+    near = abs(one.shape.place - other.shape.place) < max(_extent(one), _extent(other))
+    return near and one.shape.kind == other.shape.kind
 
 
 def located(fits: Fits, record: Series, test: ChangeTest) -> Transition:
