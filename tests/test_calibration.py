@@ -9,6 +9,7 @@ import pytest
 from analyses.calibration import campaign, hidden_markov, peers
 from analyses.calibration.cells import SEEDS, Case, cells
 from analyses.calibration.compare import threshold
+from analyses.calibration.evidence import evidence
 from analyses.calibration.judge import (
     Rate,
     coverage,
@@ -17,6 +18,7 @@ from analyses.calibration.judge import (
     judge,
     precision,
     recall,
+    recall_by_evidence,
     timing_errors,
 )
 from analyses.calibration.nulls import BENIGN, QUIET, drift
@@ -112,6 +114,30 @@ def test_what_the_eye_sees():
     assert is_visible(truth, shape, uniform(30, 2000.0), Noise("white", 0.02))  # steep, between two checkpoints
     slope = Shape("slope", lambda t: shape.curve(t) - t / 50, shape.truths)
     assert not is_visible(truth, slope, STEPS[:1000], Noise("white", 1e-6))  # hardly faster than its surroundings
+
+
+@pytest.mark.parametrize("noise", [Noise("white", 0.1), Noise("ar", 0.1, 0.8)], ids=["white", "ar"])
+def test_evidence_is_how_far_the_height_of_the_best_fit_is_from_0(noise):
+    shape, rng = one_drop(at=1000, width=20), np.random.default_rng(0)
+    clean, near = shape.curve(STEPS), np.abs(STEPS - 1000) < 600
+    columns = np.column_stack([np.ones(near.sum()), *((STEPS[near] / 1000) ** k for k in (1, 2)), clean[near]])
+    apart = np.abs(np.subtract.outer(np.arange(near.sum()), np.arange(near.sum())))
+    white = np.linalg.solve(noise.memory**apart, columns)  # columns times the inverse of the correlation
+    best = np.linalg.solve(columns.T @ white, white.T)
+    heights = [(best @ (clean + noise.draw(clean, rng))[near])[3] for _ in range(400)]
+    assert np.mean(heights) == pytest.approx(1, abs=0.03)
+    assert evidence(shape.truths[0], shape, STEPS, noise) == pytest.approx(1 / np.std(heights), rel=0.15)
+
+
+def test_recall_is_counted_by_evidence():
+    shape = one_drop()
+    weak = judge(case_of(shape, size=0.5), detector_of((900.0, 890.0, 910.0, "cliff", "fall")))
+    strong = judge(case_of(shape, size=0.02), detector_of((500.0, 490.0, 510.0, "cliff", "fall")))
+    assert weak.visible == strong.visible == (True,)
+    assert weak.evidence[0] * 25 == pytest.approx(strong.evidence[0])
+    split = 2 * weak.evidence[0]
+    assert str(recall_by_evidence([weak, strong], 0, split)) == str(Rate(0, 1))
+    assert str(recall_by_evidence([weak, strong], split, np.inf)) == str(Rate(1, 1))
 
 
 @pytest.mark.parametrize("family", PLANTED)

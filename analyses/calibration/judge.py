@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analyses.calibration.cells import Case
+from analyses.calibration.evidence import evidence
 from analyses.calibration.truth import Truth, matches, visible_truths
 
 Detector = Callable[[Case], pd.DataFrame]
@@ -35,7 +36,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One judged series. refused is the detector's own reason for not looking, "" if it looked."""
+    """One judged series. refused is the detector's own reason for not looking, "" if it looked.
+
+    evidence is how strong that for every cliff and stage is (see `evidence.py`); NaN for a dip.
+    """
 
     cell: str
     index: int
@@ -53,6 +57,7 @@ class Outcome:
     lowest_p: float = float("nan")
     first: float = float("nan")
     last: float = float("nan")
+    evidence: tuple[float, ...] = ()
 
     @property
     def schedule(self) -> str:
@@ -103,6 +108,7 @@ class Outcome:
             | {
                 "truths": tuple(Truth(**truth) for truth in kept["truths"]),
                 "visible": tuple(kept["visible"]),
+                "evidence": tuple(kept["evidence"]),
                 "allowed": tuple(kept["allowed"]),
                 "rows": tuple(Row(**row) for row in kept["rows"]),
                 "searched": None if searched is None else tuple((low, high) for low, high in searched),
@@ -138,6 +144,10 @@ def judge(case: Case, detector: Detector) -> Outcome:
         lowest_p=min(p_values, default=float("nan")),
         first=float(case.steps[0]),
         last=float(case.steps[-1]),
+        evidence=tuple(
+            float("nan") if t.kind == "dip" else evidence(t, case.shape, case.steps, case.noise)
+            for t in case.shape.truths
+        ),
     )
 
 
@@ -193,6 +203,17 @@ def recall(outcomes: Iterable[Outcome], *, kinds: Sequence[str] = TRANSITIONS, v
     """Of the (visible) transitions: those named. A refused series misses all of its."""
     pairs = [(t, row) for o in outcomes for t, row, seen in o.paired() if (seen or not visible) and t.kind in kinds]
     return Rate(sum(row is not None for _, row in pairs), len(pairs))
+
+
+def recall_by_evidence(outcomes: Iterable[Outcome], least: float, most: float) -> Rate:
+    """Of the visible cliffs and stages whose evidence is from least up to most standard errors: those named."""
+    pairs = [
+        row
+        for o in outcomes
+        for (_, row, seen), size in zip(o.paired(), o.evidence, strict=True)
+        if seen and least <= size < most
+    ]
+    return Rate(sum(row is not None for row in pairs), len(pairs))
 
 
 def precision(outcomes: Iterable[Outcome]) -> Rate:

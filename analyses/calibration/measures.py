@@ -5,7 +5,7 @@ The same table of an earlier release of the detector (`before.csv`) stands besid
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,16 @@ from analyses.calibration.judge import (
     inside_searched,
     precision,
     recall,
+    recall_by_evidence,
     timing_errors,
 )
 from analyses.calibration.panels import NULLS, POWERS, PanelOutcome, member_precision
 from analyses.calibration.panels import level as panel_level
 from analyses.calibration.panels import power as panel_power
 
+EVIDENCE = (0.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0, np.inf)
+"""Standard errors of the height of a transition, between which recall is counted."""
+BY_EVIDENCE = "recall of visible transitions by evidence"
 P_LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 COLUMNS = ("measure", "where", "value", "low", "high", "hits", "of")
 
@@ -52,6 +56,7 @@ def measures(outcomes: Sequence[Outcome], panels: Sequence[PanelOutcome] = ()) -
         rows += _by("precision", everything if where in (_all, _family) else truth, where, precision)
         rows += _errors(everything, where)
     rows += _by_direction(truth)
+    rows += _by_evidence(everything)
     for measure, function in (("recall of visible dips", recall), ("coverage of dips", coverage)):
         rows += _by(measure, dips, lambda o: "all", function)
         rows += _by(measure, dips, lambda o: o.schedule, function)
@@ -165,6 +170,14 @@ def _by_direction(outcomes: Sequence[Outcome]) -> list[dict]:
         rate = recall(outcomes, kinds=(kind,))
         found.append(_row("recall of visible transitions", f"{kind}s", rate))
     return found
+
+
+def _by_evidence(outcomes: Sequence[Outcome]) -> list[dict]:
+    spans = list(pairwise(EVIDENCE))
+    names = [f"{low:g} to {high:g} standard errors" for low, high in spans[:-1]] + [f"{EVIDENCE[-2]:g} and more"]
+    return [
+        _row(BY_EVIDENCE, name, recall_by_evidence(outcomes, *span)) for name, span in zip(names, spans, strict=True)
+    ]
 
 
 def _looked(outcomes: Sequence[Outcome]) -> Rate:

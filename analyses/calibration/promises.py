@@ -1,12 +1,13 @@
 """What find_transitions promises, and whether the campaign bears it out: one verdict each."""
 
 from collections.abc import Sequence
+from math import inf
 
 import pandas as pd
 
 from analyses.calibration.cells import LONGER, PROPORTIONAL, SHORT
 from analyses.calibration.compare import OURS, Compared, not_ahead, pooled
-from analyses.calibration.judge import Outcome, Rate, false_alarms, recall
+from analyses.calibration.judge import Outcome, Rate, false_alarms, recall, recall_by_evidence
 from analyses.calibration.measures import P_LEVELS, rows_of, value_of
 from analyses.calibration.panels import NULLS, POWERS, PanelOutcome, level, member_precision, power
 from analyses.calibration.sampling import LONG, SPARSE
@@ -124,9 +125,12 @@ def _recall(outcomes: Sequence[Outcome]) -> Verdict:
     return Verdict(
         "three quarters of the visible transitions found, at no more than .02 false alarms",
         "all families, 300 values or more; and sparse schedules, 30 to 200",
-        f"long records {long}, false alarms {alarms[0]}; sparse {sparse}, false alarms {alarms[1]}; {together}",
+        f"long records {long}, false alarms {alarms[0]}; sparse {sparse}, false alarms {alarms[1]}; {together}; "
+        f"evidence of less than 5 standard errors {recall_by_evidence(truth, 0, 5)}, of 5 to 12 "
+        f"{recall_by_evidence(truth, 5, 12)}, of 12 and more {recall_by_evidence(truth, 12, inf)}",
         HOLDS if all(good) else IN_PART if any(good) else FAILS,
-        "visible: see analyses/calibration/truth.py; a transition in a record that is refused counts as missed",
+        "visible: see analyses/calibration/truth.py; evidence: that of a fit which is told place, width and noise "
+        "(evidence.py); a transition in a record that is refused counts as missed",
     )
 
 
