@@ -108,7 +108,7 @@ class Outcome:
             | {
                 "truths": tuple(Truth(**truth) for truth in kept["truths"]),
                 "visible": tuple(kept["visible"]),
-                "evidence": tuple(kept["evidence"]),
+                "evidence": tuple(kept.get("evidence", [float("nan")] * len(kept["truths"]))),
                 "allowed": tuple(kept["allowed"]),
                 "rows": tuple(Row(**row) for row in kept["rows"]),
                 "searched": None if searched is None else tuple((low, high) for low, high in searched),
