@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
+from tqdm import tqdm
 
 from checkpoints import layout
 from tests.browser import chromium  # noqa: F401 (a fixture, for all tests of pages)
@@ -20,6 +22,11 @@ settings.load_profile("project")
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 threadpool_limits(limits=1)
 torch.set_num_threads(1)
+
+# The lock that guards progress bars is one for all processes that are forked from each other, and stays locked for ever
+# where one of them is killed at the wrong moment: here each has its own, and no thread that might hold it at a fork.
+tqdm.set_lock(threading.RLock())
+tqdm.monitor_interval = 0
 
 
 FEW_SEEDS = 3

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tqdm import tqdm
 from typer.testing import CliRunner
 
 from checkpoints import open_run, schedules
@@ -67,6 +68,24 @@ def test_killed_at_twenty_random_moments_and_resumed_it_is_the_same_run_byte_for
         assert contents(one).keys() == contents(other).keys()
         for name, content in contents(one).items():
             assert contents(other)[name] == content, name
+
+
+def draw_for_ever(holds) -> None:
+    with tqdm.get_lock():
+        holds.set()
+        time.sleep(600)
+
+
+def test_a_process_killed_while_it_draws_a_bar_holds_up_no_other():
+    context = get_context("fork")
+    holds = context.Event()
+    process = context.Process(target=draw_for_ever, args=(holds,))
+    process.start()
+    assert holds.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert tqdm.get_lock().acquire(timeout=5)
+    tqdm.get_lock().release()
 
 
 def test_a_finished_run_is_left_alone(tmp_path):

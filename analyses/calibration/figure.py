@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from analyses.calibration.cells import LONGER, RHOS, SHORT
 from analyses.calibration.compare import Compared, pooled
-from analyses.calibration.measures import P_LEVELS, value_of
+from analyses.calibration.measures import EVIDENCE, P_LEVELS, value_of
 from analyses.calibration.sampling import LONG, SCHEDULES
 from analyses.tools.draw import panels
 
@@ -39,7 +39,8 @@ def draw(now: pd.DataFrame, before: pd.DataFrame, compared: Sequence[Compared]) 
 
 
 def _recall_places() -> list[str]:
-    return ["all", *SCHEDULES, "white", "sgd", "spiky", "ar 0.5", "ar 0.8", "ar 0.9", "falls", "rises", "stages"]
+    noises = ("white", "sgd", "spiky", "ar 0.5", "ar 0.8", "ar 0.9")
+    return ["all", *SCHEDULES, *noises, "falls", "rises", "stages", *EVIDENCE]
 
 
 def _coverage_places(table: pd.DataFrame) -> list[str]:

@@ -25,9 +25,12 @@ from analyses.calibration.panels import NULLS, POWERS, PanelOutcome, member_prec
 from analyses.calibration.panels import level as panel_level
 from analyses.calibration.panels import power as panel_power
 
-EVIDENCE = (0.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0, np.inf)
+EVIDENCE_EDGES = (0.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0, np.inf)
 """Standard errors of the height of a transition, between which recall is counted."""
-BY_EVIDENCE = "recall of visible transitions by evidence"
+EVIDENCE = (
+    *(f"evidence {low:g} to {high:g} se" for low, high in pairwise(EVIDENCE_EDGES[:-1])),
+    "evidence 40 se and more",
+)
 P_LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 COLUMNS = ("measure", "where", "value", "low", "high", "hits", "of")
 
@@ -173,10 +176,9 @@ def _by_direction(outcomes: Sequence[Outcome]) -> list[dict]:
 
 
 def _by_evidence(outcomes: Sequence[Outcome]) -> list[dict]:
-    spans = list(pairwise(EVIDENCE))
-    names = [f"{low:g} to {high:g} standard errors" for low, high in spans[:-1]] + [f"{EVIDENCE[-2]:g} and more"]
     return [
-        _row(BY_EVIDENCE, name, recall_by_evidence(outcomes, *span)) for name, span in zip(names, spans, strict=True)
+        _row("recall of visible transitions", name, recall_by_evidence(outcomes, *span))
+        for name, span in zip(EVIDENCE, pairwise(EVIDENCE_EDGES), strict=True)
     ]
 
 
