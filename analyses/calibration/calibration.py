@@ -51,8 +51,9 @@ def run(size: str = "quick", runs: Path = RUNS) -> Page:
         "thresholds are chosen; alpha = .01",
         draw(now, before, without_walks),
         "Above: false alarms on smooth drifts by number of values (colours: autocorrelation of the noise; line and dots: .01 "
-        "and .02), visible transitions found by schedule, noise and kind, and how often the interval of a row holds the true "
-        "step. Below: recall of peers whose thresholds raise as many false alarms as we do in every cell; recall of two modes "
+        "and .02), visible transitions found by schedule, noise, kind and evidence (how many of its standard errors, se, the "
+        "height is away from 0 in a fit that is told place, width and noise), and how often the interval of a row holds the "
+        "true step. Below: recall of peers whose thresholds raise as many false alarms as we do in every cell; recall of two modes "
         "by noise and by their distance; p-values where nothing happens.",
         judgements(outcomes, panels, now, (compared, without_walks)),
         {
