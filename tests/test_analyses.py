@@ -17,7 +17,6 @@ import analyses
 from analyses import drawing
 from analyses.__main__ import app
 from analyses.gallery.entries import committed_entries
-from analyses.paper_000_exact_dynamics import icl_emergence
 from analyses.registry import GROUP_OF, GROUPS, PAPERS, SIZES, chosen_pages, description, module_of, whole_groups
 from analyses.tools.page import Page
 from analyses.tools.source import Source
@@ -94,18 +93,23 @@ def test_committed_verdicts_carry_the_sentences_that_the_code_prints(result, gro
 
 
 @pytest.mark.slow
-def test_a_page_on_transformers_is_judged_on_the_first_seeds_where_fresh_ones_are_not_asked_for(result, monkeypatch):
-    trained = icl_emergence.attention_only_runs
+@pytest.mark.parametrize("name", ["icl_emergence", "grokking"])
+def test_a_page_on_transformers_is_judged_on_the_first_seeds_where_fresh_ones_are_not_asked_for(
+    result, monkeypatch, name
+):
+    module = importlib.import_module(module_of(name))
+    (loader,) = (key for key in vars(module) if key.endswith("_runs"))
+    trained = getattr(module, loader)
 
     def first_only(size, runs, *, fresh=False):
         assert not fresh
         return trained(size, runs)
 
-    monkeypatch.setattr(icl_emergence, "attention_only_runs", first_only)
-    page = drawing._run(icl_emergence.run, "toy", result[0] / "runs", source=None, fresh=False)
+    monkeypatch.setattr(module, loader, first_only)
+    page = drawing._run(module.run, "toy", result[0] / "runs", source=None, fresh=False)
     assert page.facts.endswith("; judged on the first seeds alone")
     assert "fresh seeds" not in page.facts + "".join(row.measured + row.worth for row in page.verdicts)
-    again = json.loads((result[0] / "results" / "icl_emergence" / "page.json").read_text())
+    again = json.loads((result[0] / "results" / name / "page.json").read_text())
     assert "fresh seeds: " in again["facts"]
     assert any("fresh seeds: " in row["measured"] for row in again["verdicts"])
 

@@ -1,10 +1,11 @@
-"""How strong the evidence for a transition is, told everything but its height: what a perfect detector would go by.
+"""How strong the evidence for a transition is, in a fit that is told everything about it but its height.
 
-`is_visible` asks for the means before and after it, as if the course of the rest were known. Here the rest has to be
-fitted too: a parabola around the transition, in t or in ln t, whichever leaves less, and the transition itself as a
-logistic of the true place and width. The evidence is how many of its standard errors the true height is away from 0,
-with the true law of the noise. A detector has to find place, width, noise and the rest by itself, for which it needs
-more than 5: a transition may be visible and yet beyond anybody's reach.
+`is_visible` asks for the means before and after it, as if the course of the rest were known. Here the rest is fitted
+too: a parabola around the transition, in t or in ln t, and the transition itself as a logistic of the true place and
+width, with the true law of the noise. The evidence is how many of its standard errors the true height is away from 0,
+the smaller number of the two axes. A detector has to find place, width and noise by itself, and is to be wrong once in
+a hundred: with evidence of a few standard errors a transition may be visible and still not be told from chance. (One
+that knows more about the rest than a parabola does can do better.)
 """
 
 import numpy as np
@@ -12,15 +13,16 @@ import numpy as np
 from analyses.calibration.sampling import Noise
 from analyses.calibration.truth import Shape, Truth
 
-NEAR = 2.0
-NEAR_OF_STEP = 0.6
-NEAR_VALUES = 6
+NEAR, NEAR_OF_STEP, NEAR_VALUES = 2.0, 0.6, 6
+"""The fit reaches as far as the longest of these, to either side: durations, shares of the step, values."""
 LOGISTIC = 4.4
 """A logistic takes so many widths for its middle four fifths."""
 
 
 def evidence(truth: Truth, shape: Shape, steps: np.ndarray, noise: Noise) -> float:
     """The smaller one of the two axes, for a cliff or a stage."""
+    if noise.kind == "walk":
+        raise ValueError("evidence under a random walk is not worked out: its values have no correlation of their own")
     clean = shape.curve(steps)
     in_t, in_log = (steps - truth.time) / truth.time, np.log(np.maximum(steps, 0.5) / truth.time)
     duration = (truth.late - truth.early) / truth.time, np.log(truth.late / max(truth.early, 0.5))
