@@ -7,6 +7,9 @@ import pytest
 from scipy.optimize import lsq_linear
 
 import probes
+from analyses.calibration.nulls import BENIGN
+from analyses.calibration.sampling import Noise, pythia
+from analyses.calibration.shapes import Record
 from probes.series.transitions.cones import cone_of, decay_columns, straight_lines, warm_up_columns
 from probes.series.transitions.laws import coloured
 
@@ -177,6 +180,14 @@ def test_two_wild_values_side_by_side_hide_no_slow_fall(height, seed):
     found = cliffs_in(values, steps)
     assert list(found["kind"]) == ["cliff"]
     assert 58_000 < found["step"].iloc[0] < 66_000
+
+
+def test_a_step_on_the_flank_of_a_spike_is_part_of_it():
+    rng, steps = np.random.default_rng([77_001, 2, 1094]), pythia()
+    curve = BENIGN["warm-up spike"](Record(steps), rng).curve(steps)
+    size = float(np.exp(rng.uniform(np.log(0.005), np.log(0.1))))
+    found = cliffs_in(curve + Noise("white", size).draw(curve, rng), steps)
+    assert list(zip(found["kind"], found["direction"], strict=True)) == [("spike", "rise")]
 
 
 def log_spaced(n, last=1e5):

@@ -141,7 +141,9 @@ def _again(fits: Fits, found: list[ChangeTest], record: Series, alpha: float) ->
     test = change_test(fits, record)
     if test.p_value >= alpha:
         return []
-    is_wild = test.shape.kind == "bump" and found[0].shape.kind == "step"  # two wild values, not needed beside a step
+    # two wild values look like a bump, and are not needed beside a step elsewhere; a step on its flank is part of one
+    apart = abs(test.shape.place - found[0].shape.place) > _extent(test) + _extent(found[0])
+    is_wild = apart and test.shape.kind == "bump" and found[0].shape.kind == "step"
     return found if is_wild else [test]
 
 
