@@ -125,7 +125,7 @@ def solvable(request, tmp_path_factory):
     return open_run(path)
 
 
-def test_a_solvable_model_describes_the_matrices_of_its_paper_bit_for_bit(solvable):
+def test_a_solvable_model_describes_the_matrices_of_its_paper(solvable):
     assert (solvable.circuits or {}).keys() == WRITTEN_OUT[solvable.family].keys()
     described = circuits_of(solvable, solvable.circuits)
     for name, build in WRITTEN_OUT[solvable.family].items():
@@ -134,18 +134,19 @@ def test_a_solvable_model_describes_the_matrices_of_its_paper_bit_for_bit(solvab
         assert described[name].layers == tuple(range(expected.shape[0]))
         for layer in described[name].layers:
             found = described[name].read(checkpoint, layer)
-            if isinstance(expected, Factored):
+            if isinstance(expected, Factored):  # nothing is multiplied: bit for bit
                 assert torch.equal(found.left, expected[layer].left)
                 assert torch.equal(found.right, expected[layer].right)
-            else:
-                assert torch.equal(found, expected[layer])
+            else:  # in which order a product is added up is up to the processor
+                torch.testing.assert_close(found, expected[layer], rtol=0, atol=1e-15 * float(expected.abs().max()))
 
 
 def test_a_solvable_model_is_measured_as_with_the_functions(solvable):
     names = default_circuits(solvable)
     expected = probes.measure(solvable, {name: WRITTEN_OUT[solvable.family][name] for name in names}, audit=False)
     for circuits in (None, names, {name: solvable.circuits[name] for name in names}):
-        pd.testing.assert_frame_equal(probes.measure(solvable, circuits, audit=False), expected, check_exact=True)
+        # the matrices are the same to rounding, a distance between two of them to rounding of the matrices
+        pd.testing.assert_frame_equal(probes.measure(solvable, circuits, audit=False), expected, rtol=1e-9, atol=1e-14)
 
 
 def test_ov_and_qk_are_the_default_where_there_are_any_and_else_all(solvable):
