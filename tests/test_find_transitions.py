@@ -161,7 +161,7 @@ def pythia_steps():
 
 
 @pytest.mark.parametrize(
-    ("steps", "at"), [(np.geomspace(1, 1e5, 50), 300), (pythia_steps(), 700), (np.linspace(0, 1e4, 100), 2500)]
+    ("steps", "at"), [(np.geomspace(1, 1e5, 50), 300), (pythia_steps(), 3000), (np.linspace(0, 1e4, 100), 2500)]
 )
 def test_few_checkpoints_are_enough_inside_what_was_searched(steps, at, seeds):
     found = 0

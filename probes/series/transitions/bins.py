@@ -116,7 +116,7 @@ def _grid(steps: bytes) -> BinGrid:
     coarse = [Shape("step", place, bin_constants.COARSE_WIDTH)(n) for place in np.linspace(6, n - 7, 48)]
     earliest = np.searchsorted(first, bin_constants.FEWEST_BEFORE)
     shapes = [shape for shape in steps_among(n, bin_constants.SHARP_STEPS) if shape.place >= earliest]
-    grid = ShapeGrid(shapes, n, bin_constants.AVERAGED)
+    grid = ShapeGrid(shapes, n, bin_constants.AVERAGED, is_fine=True)  # beside what is left of a step, see _forms
     slow = [straight_lines(places), decay_columns(places), *smooth_baselines(places)]
     slow = orthonormal(np.hstack(slow), bin_constants.SLOW_ALIKE)
     warm_up = [warm_up_columns(places, short_constants.WARM_UP)]

@@ -6,11 +6,12 @@ the curve. So everything is fitted together:
     value = baseline + one shape + noise
 
 The baseline is any convex curve, any concave curve (`cones.py`) or a smooth one (`baselines.py`), whichever does best.
-The shape is a step (a logistic in the number of the value) or a bump, at every place and many widths. The noise is
-AR(1) with one of several rhos, or a walk in time under independent noise, whose neighbours have a mean correlation that
-counts as rho. The statistic is twice the gain in log likelihood, T = 2 (max with a shape - max without), each maximum
-over all baselines, all shapes and all laws of the noise; one wild value may be left out, two without a shape, unless
-they are neighbours.
+The shape is a step (a logistic in the number of the value) or a bump, at every place and many widths; the best few are
+tried in finer steps of both, or a step with a value part of the way down would be missed where noise is low. The noise
+is AR(1) with one of several rhos, or a walk in time under independent noise, whose neighbours have a mean correlation
+that counts as rho. The statistic is twice the gain in log likelihood, T = 2 (max with a shape - max without), each
+maximum over all baselines, all shapes and all laws of the noise; one wild value may be left out, two without a shape,
+unless they are neighbours.
 
 Where nothing happens, T hardly depends on the baseline, but on rho, on the number of values and on whether they are
 evenly spaced. Its tail was drawn once for each (`null_tails.py`) and is carried on as an exponential. There are two
@@ -24,13 +25,22 @@ step cannot be told from noise that may have rho = .96.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from probes.series.transitions import constants, short_constants
 from probes.series.transitions.baselines import Columns
+from probes.series.transitions.fitted import (
+    agree,
+    basis_with,
+    beyond_basis,
+    finest,
+    gains_of,
+    is_beyond,
+    left_with,
+    left_without,
+)
 from probes.series.transitions.laws import Law
 from probes.series.transitions.models import Fits, Model, fits_for
 from probes.series.transitions.shapes import Shape
@@ -88,7 +98,7 @@ def change_statistic(fits: Fits, record: Series) -> float:
 @dataclass(frozen=True)
 class _Candidate:
     log: float
-    which: int
+    shape: Shape
     model: Model
 
 
@@ -106,12 +116,12 @@ class _Search:
         for j, law in enumerate(fits.laws):
             white = law.whiten(record)
             for i, model in enumerate(models[j]):
-                nulls[j, i] = (white, *_left(model, white))
+                nulls[j, i] = (white, *left_without(model, white))
         hinge, cones = self._hinge(models, nulls)[:, None], fits.cones  # the bend that this record wants
         models = [[*fits.models_under(law, hinge), *models[j][cones:]] for j, law in enumerate(fits.laws)]
         for j in range(len(fits.laws)):
             for i in range(cones):
-                nulls[j, i] = (nulls[j, i][0], *_left(models[j][i], nulls[j, i][0]))
+                nulls[j, i] = (nulls[j, i][0], *left_without(models[j][i], nulls[j, i][0]))
         self.models = models
         wild = self._null(nulls)
         self.incomplete: _Search | None = None
@@ -169,37 +179,38 @@ class _Search:
         return model.law.level - (self.n - columns) / 2 * float(np.log(left)) - model.log_volume
 
     def _with_shape(self, nulls: dict) -> None:
-        """Every shape beside the columns in use without it; then the best few beside all that a cone holds."""
-        n, count = self.n, len(self.fits.shapes)
-        scores = np.full(count, -np.inf)
+        """Every shape beside the columns in use without it; then the best few, in finer steps, beside all baselines."""
+        n, shapes = self.n, self.fits.shapes
+        scores, beside = np.full(len(shapes), -np.inf), np.zeros(len(shapes), dtype=int)
         nothing = next(iter(nulls))
-        exact = [_Candidate(-np.inf, 0, self.models[nothing[0]][nothing[1]])]
+        exact = [_Candidate(-np.inf, shapes[0], self.models[nothing[0]][nothing[1]])]
         net = self._net_changes()
         tried = [(j, i, white, basis) for (j, i), (white, _, _, basis) in nulls.items()]
         tried += [(j, 0, nulls[j, 0][0], basis) for j in range(len(self.fits.laws)) for basis in self.fits.simple[j]]
-        for j, i, white, basis in tried:
-            model, courses = self.models[j][i], self.fits.white[j]
-            rest = white - basis @ (basis.T @ white)
-            left = float(rest @ rest)
-            whole = self.fits.lengths[j]
-            beyond = whole - ((basis.T @ courses) ** 2).sum(0)
-            along = courses.T @ rest
-            enough = (beyond > short_constants.BEYOND_BASELINE**2 * whole) & _agree(
-                along / np.maximum(beyond, 1e-12), net
-            )
-            gain = np.where(enough, along**2 / np.where(enough, beyond, 1.0), 0.0)
+        for number, (j, i, white, basis) in enumerate(tried):
+            model = self.models[j][i]
+            left, gain, enough = gains_of(basis, white, self.fits.white[j], self.fits.lengths[j], net)
             log = model.log_likelihood(np.maximum(left - gain, 1e-9 * left) + self.floor, n)
-            scores = np.maximum(scores, np.where(enough, log, -np.inf))
+            log = np.where(enough, log, -np.inf)
+            beside[log > scores] = number
+            scores = np.maximum(scores, log)
             which = int(log.argmax())
             if not model.sign and enough[which]:
-                exact.append(_Candidate(float(log[which]), which, model))
+                exact.append(_Candidate(float(log[which]), shapes[which], model))
         for which in self._distinct(scores):
-            for j in range(len(self.fits.laws)):
-                white, course = nulls[j, 0][0], self.fits.white[j][:, which]
-                for model in self.models[j][: self.fits.cones]:
-                    left, height = _left_with(model, white, course)
-                    if _agree(height, net[which]):
-                        exact.append(_Candidate(float(model.log_likelihood(left + self.floor, n)), which, model))
+            j, _, white, basis = tried[beside[which]]
+            shape = shapes[which]
+            if not self.fits.grid.is_fine:
+                shape = finest(shape, net[which], self.fits.laws[j], white, basis)
+            course = shape(n)
+            for j, law in enumerate(self.fits.laws):
+                white, whitened = nulls[j, 0][0], law.whiten(course)
+                for model in self.models[j]:
+                    if not model.sign and not is_beyond(model.basis, whitened):
+                        continue
+                    left, height = left_with(model, white, whitened)
+                    if agree(height, net[which]):
+                        exact.append(_Candidate(float(model.log_likelihood(left + self.floor, n)), shape, model))
         self.best = max(exact, key=lambda one: one.log)
         self.with_by_law = np.full(len(self.fits.laws), -np.inf)
         for one in exact:
@@ -240,9 +251,9 @@ class _Search:
         """The test, with p, height and noise."""
         if self.incomplete and self.incomplete.statistic == self.statistic:
             return self._beside_all_values(self.incomplete.result())
-        model, which = self.best.model, self.best.which
-        white, course = model.law.whiten(self.record), self.fits.white[self._law(model)][:, which]
-        left, height = _left_with(model, white, course)
+        model, shape = self.best.model, self.best.shape
+        white, course = model.law.whiten(self.record), model.law.whiten(shape(self.n))
+        left, height = left_with(model, white, course)
         basis = basis_with(model, white, course)
         lowest, highest = short_constants.SHAPE_HEIGHTS
         statistic = self.statistic
@@ -252,9 +263,7 @@ class _Search:
         noise = float(innovation) * model.law.sd
         wild = self._wild(model.law, white, np.column_stack([basis, beyond_basis(basis, course)]))
         log = self.best.log - short_constants.WILD_COST * (self.left_out is not None)
-        return ChangeTest(
-            self.fits.shapes[which], height, statistic, p_value, noise, wild, model, basis, log, self.left_out
-        )
+        return ChangeTest(shape, height, statistic, p_value, noise, wild, model, basis, log, self.left_out)
 
     def _beside_all_values(self, test: ChangeTest) -> ChangeTest:
         law = test.model.law
@@ -274,52 +283,3 @@ class _Search:
         score = np.abs(off) * np.sqrt(beyond)
         scale = max(float(np.median(np.abs(rest))) / constants.NORMAL_MEDIAN, np.sqrt(self.floor))
         return np.where((score == score.max()) & (score > short_constants.WILD_SDS * scale), off, 0.0)
-
-
-def beyond_basis(basis: np.ndarray, course: np.ndarray) -> np.ndarray:
-    """The part of a course outside of a basis, of length 1."""
-    rest = course - basis @ (basis.T @ course)
-    return rest / max(float(np.linalg.norm(rest)), 1e-300)
-
-
-def basis_with(model: Model, white: np.ndarray, course: np.ndarray) -> np.ndarray:
-    """A basis of the columns of the baseline that are in use beside a shape."""
-    if model.cone is None:
-        return model.basis
-    rest, beyond = (one - model.basis @ (model.basis.T @ one) for one in (white, course))
-    _, weights, _ = model.cone.fit(rest, model.sign, beyond)
-    used = np.flatnonzero(weights > 0)
-    q, _ = np.linalg.qr(model.cone.triangle[:, used])
-    return np.column_stack([model.basis, model.cone.basis @ q]) if len(used) else model.basis
-
-
-def _agree(height: Any, net: Any) -> Any:
-    """Whether the record really moves as a shape of this height says: in its direction, and by some of it."""
-    return (
-        (height * net > 0) & (np.abs(net) > 0.3 * np.abs(height)) & (np.abs(height) < short_constants.SHAPE_HEIGHTS[1])
-    )
-
-
-def _left(model: Model, white: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """What is left of a whitened record without a shape, the weights of a cone, and a basis of what is in use."""
-    rest = white - model.basis @ (model.basis.T @ white)
-    if model.cone is None:
-        return float(rest @ rest), np.zeros(0), model.basis
-    left, weights, _ = model.cone.fit(rest, model.sign)
-    used = np.flatnonzero(weights > 0)
-    if not len(used):
-        return left, weights, model.basis
-    q, _ = np.linalg.qr(model.cone.triangle[:, used])
-    return left, weights, np.column_stack([model.basis, model.cone.basis @ q])
-
-
-def _left_with(model: Model, white: np.ndarray, course: np.ndarray) -> tuple[float, float]:
-    """What is left beside a whitened shape, and its height."""
-    rest = white - model.basis @ (model.basis.T @ white)
-    beyond = course - model.basis @ (model.basis.T @ course)
-    if model.cone is not None:
-        left, _, height = model.cone.fit(rest, model.sign, beyond)
-        return left, height
-    length = float(beyond @ beyond)
-    height = float(beyond @ rest) / max(length, 1e-300)
-    return max(float(rest @ rest) - height**2 * length, 0.0), height

@@ -141,7 +141,7 @@ def _fits_for_values(at: Series, rho: float | None, is_quick: bool, size: Series
     gaps = np.diff(at)
     is_even = bool(gaps.max() < short_constants.EVEN_GAPS * np.median(gaps))
 
-    few = 1.0 if is_even else max(1.0, (short_constants.FEW_UNEVEN / n) ** 3)
+    few = 1.0 if is_even else max(1.0, (short_constants.FEW_UNEVEN / n) ** short_constants.FEW_POWER)
 
     def chance(statistic: float, law: Law, *, is_told: bool = rho is not None) -> float:
         return few * tail(statistic, n, law.memory, is_told=is_told, is_even=is_even)

@@ -24,16 +24,26 @@ class Shape:
         away = (np.arange(n) - self.place) / self.width
         return 0.5 * (1 - np.tanh(away / 2)) if self.kind == "step" else np.exp(-0.5 * away**2)
 
+    def finer(self) -> "list[Shape]":
+        """Itself and shapes up to half-way to its neighbours on the grid."""
+        is_sharp = self.width < 1
+        spacing = 0.5 if is_sharp else self.width if self.kind == "step" else 0.5 * self.width
+        ratio = short_constants.FINER_SHARP if is_sharp else short_constants.FINER
+        places = [self.place + share * spacing for share in (0.0, -0.4, -0.2, 0.2, 0.4)]
+        widths = [self.width, self.width / ratio, self.width * ratio]
+        least = short_constants.SHARP if self.kind == "step" else 1.0
+        return [Shape(self.kind, place, width) for width in widths if width >= least for place in places]
+
 
 class ShapeGrid:
     """Shapes that are tried among n values: their courses [values, shapes], which of them are steps, and extents.
 
     extents are numbers [before, at, after; shapes; averaged] of values three widths before every shape, around it,
-    after.
+    after. is_fine: no shapes between these are tried.
     """
 
-    def __init__(self, shapes: Sequence[Shape], n: int, averaged: int = 2) -> None:
-        self.shapes, self.n = list(shapes), n
+    def __init__(self, shapes: Sequence[Shape], n: int, averaged: int = 2, *, is_fine: bool = False) -> None:
+        self.shapes, self.n, self.is_fine = list(shapes), n, is_fine
         self.courses = np.column_stack([shape(n) for shape in shapes])
         self.are_steps = np.array([shape.kind == "step" for shape in shapes])
         place, width = (np.array([getattr(shape, name) for shape in shapes]) for name in ("place", "width"))

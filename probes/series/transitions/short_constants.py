@@ -51,9 +51,13 @@ LEAST_INDEPENDENT = 1e-12
 EVEN_GAPS = 3.0
 """Steps are evenly spaced if no gap is larger than so many median ones: one or two may be missing. Judgement."""
 
-FEW_UNEVEN = 40.0
-"""Fewer values than that, unevenly spaced, know little about rho: p is multiplied by (40 / values)^3. Tuned: of 20
-log-spaced values with rho .8 on a smooth drift, .05 were below .01."""
+FEW_UNEVEN, FEW_POWER = 40.0, 5
+"""Fewer values than that, unevenly spaced, know little about rho: p is multiplied by (40 / values)^5. Tuned: of 20
+log-spaced values with rho .8 on a smooth drift, .06 were below .01 with the third power, .02 with this."""
+
+FINER, FINER_SHARP = 1.25, 1.7
+"""How many times wider and narrower than the best shapes of the grid others are tried. Geometry: half of the ratio of
+its widths, and of SHARP_STEPS."""
 
 BUMP_EDGE = 3
 """Least number of values before the middle of a bump. Tuned: on the steep beginning of a curve a bump at its second
@@ -117,9 +121,9 @@ MOST_SHAPES = 8
 EXACT_SHAPES = 5
 """Shapes that are fitted beside all that a cone holds; the others beside the columns in use without them. Judgement."""
 
-MOST_PLACES, SEARCHED_EDGE = 80, 2.5
+MOST_PLACES, SEARCHED_EDGE = 48, 2.5
 """Places of a usual drop that are asked about, and how many values before and after it they have at least. Judgement:
-of drops nearer to an end one in five was missed."""
+of drops nearer to an end one in five was missed; more places take half a second more for each new schedule."""
 
 PLACE_ERROR, SHAPE_ERROR = 0.3, 0.4
 """In values and in widths, added to both sides of the interval in quadrature: where between two values a sharp change

@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from probes.series.transitions import short_constants
+from probes.series.transitions.fitted import beyond_basis
 from probes.series.transitions.laws import AR1, coloured
-from probes.series.transitions.likelihood import ChangeTest, beyond_basis
+from probes.series.transitions.likelihood import ChangeTest
 
 Series = Float64[np.ndarray, " n"]
 
