@@ -100,8 +100,10 @@ SURE_OF_VALUES = 1.8
 FIT_OVER_SCAN = 1.8
 """How much larger the statistic of the fitted step comes out than that of the scan. Measured on usual drops."""
 
-NINE_IN_TEN = 1.3
-"""Standard deviations by which a statistic must lie above its threshold to pass in nine of ten draws. Geometry."""
+NINE_IN_TEN = 2.0
+"""Standard deviations by which a statistic must lie above its threshold to pass in nine of ten draws. Tuned: the noise
+is estimated as well, and drops with few values before them are missed more often than 1.3 says. Of 360 usual drops in
+300 to 5000 values, .89 of those inside were found with 1.3, and .91 with this."""
 
 SEARCHED_ENOUGH = 0.5
 """Share of the record, in ln t, below which a warning says how little was searched. Convention."""
