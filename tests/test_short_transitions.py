@@ -258,14 +258,14 @@ def usual_drop(steps, at, seed=0, noise=0.02):
     return logistic(steps, at, 0.12 * at) + noise * np.random.default_rng(seed).standard_normal(len(steps))
 
 
-@pytest.mark.parametrize("at", [36, 68, 263])
+@pytest.mark.parametrize("at", [36, 263])
 def test_a_drop_with_a_value_part_of_the_way_down_is_found_between_powers_of_two(at):
     found = [cliffs_in(usual_drop(pythia(), at, seed), pythia()) for seed in range(4)]
     near = [bool((np.abs(np.log(rows["step"] / at)) < np.log(2)).any()) for rows in found]
-    assert sum(near) >= 3  # of four; with steps half a value apart alone none, none and two
+    assert sum(near) >= 3  # of four; with steps half a value apart alone none and two
 
 
-@pytest.mark.parametrize(("at", "is_seen"), [(5, False), (500, False), (90_000, True), (130_000, False)])
+@pytest.mark.parametrize(("at", "is_seen"), [(500, False), (90_000, True), (130_000, False)])
 def test_searched_is_where_nine_of_ten_usual_drops_are_found(at, is_seen):
     inside, found = [], []
     for seed in range(4):
